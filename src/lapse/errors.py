@@ -1,0 +1,131 @@
+"""Every error that Lapse raises, under one root.
+
+    LapseError
+    ├── UsageError                 the caller asked for something that cannot be meant
+    │   ├── SyntaxProblem          TTL text that does not parse; carries line and column
+    │   ├── InvalidValue           a parameter or setting with a value it cannot have
+    │   └── UnsupportedUrl         a URL no engine serves
+    ├── Refused                    understood, but not done: nothing was changed
+    │   ├── TableNotFound
+    │   ├── PolicyConflict         would break, or contradict, an existing policy
+    │   ├── Unsupported            this engine or this table cannot do it
+    │   └── NotConfirmed           held back until somebody confirms
+    ├── NotFound                   no such policy, job, setting
+    ├── CatalogError
+    │   ├── CatalogFromTheFuture   written by a newer Lapse than this one
+    │   └── CatalogMissing         nothing was ever declared in this database
+    ├── DatabaseError              the database said no; the driver's error is the cause
+    │   ├── DatabaseUnavailable    cannot connect, or the connection was lost
+    │   └── Retryable              busy, deadlock, timeout: the same call may succeed later
+    ├── RowUndeletable             this batch holds a row that the database will not let go
+    ├── Drift                      the table is no longer what the policy was declared on
+    ├── Fenced                     another worker owns this task now
+    └── Interrupted                a job was asked to stop in the middle of a statement
+
+Edges map `UsageError` to exit code 2 and every other to 1.
+"""
+
+from __future__ import annotations
+
+
+class LapseError(Exception):
+    """Root of all errors; `hint` says what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(LapseError):
+    pass
+
+
+class SyntaxProblem(UsageError):
+    """`line` and `column` count from 1 in the text that was given."""
+
+    def __init__(self, message: str, *, line: int, column: int, hint: str | None = None) -> None:
+        super().__init__(f"line {line}, column {column}: {message}", hint=hint)
+        self.line = line
+        self.column = column
+
+
+class InvalidValue(UsageError):
+    """`name` is the parameter, `value` what was given, `allowed` what may be given."""
+
+    def __init__(self, name: str, value: object, allowed: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{name} = {value!r}: {allowed}", hint=hint)
+        self.name = name
+        self.value = value
+        self.allowed = allowed
+
+
+class UnsupportedUrl(UsageError):
+    pass
+
+
+class Refused(LapseError):
+    pass
+
+
+class TableNotFound(Refused):
+    pass
+
+
+class PolicyConflict(Refused):
+    pass
+
+
+class Unsupported(Refused):
+    pass
+
+
+class NotConfirmed(Refused):
+    pass
+
+
+class NotFound(LapseError):
+    pass
+
+
+class CatalogError(LapseError):
+    pass
+
+
+class CatalogFromTheFuture(CatalogError):
+    pass
+
+
+class CatalogMissing(CatalogError):
+    pass
+
+
+class DatabaseError(LapseError):
+    pass
+
+
+class DatabaseUnavailable(DatabaseError):
+    pass
+
+
+class Retryable(DatabaseError):
+    pass
+
+
+class RowUndeletable(LapseError):
+    pass
+
+
+class Drift(LapseError):
+    pass
+
+
+class Fenced(LapseError):
+    pass
+
+
+class Interrupted(LapseError):
+    pass
