@@ -77,8 +77,7 @@ class Interval:
 
     def to_words(self) -> str:
         """`3 months 2 days 5 minutes`: understood by PostgreSQL, CockroachDB and `parse`."""
-        parts = [(*divmod(self.months, MONTHS_PER_YEAR),)]
-        years, months = parts[0]
+        years, months = divmod(self.months, MONTHS_PER_YEAR)
         words = [_count(years, "year"), _count(months, "month")]
         rest = self.micros
         for unit, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
