@@ -91,7 +91,9 @@ class Interval:
         """`INTERVAL 3 MONTH`: one unit, the largest that divides; refused for months mixed with time."""
         if self.months and self.micros:
             raise InvalidValue(
-                "interval", str(self), "cannot be written as one MySQL or TiDB interval: it mixes months and time"
+                "interval",
+                str(self),
+                "cannot be written as one MySQL or TiDB interval: it mixes months and time",
             )
         if self.months:
             years, months = divmod(self.months, MONTHS_PER_YEAR)

@@ -1,0 +1,120 @@
+"""Jobs, tasks and what they report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lapse.model.table import TableName
+
+
+class JobStatus(StrEnum):
+    """What became of a job, or what it is doing."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+    @property
+    def is_active(self) -> bool:
+        return self in ACTIVE_STATUSES
+
+
+ACTIVE_STATUSES = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.CANCELLING)
+"""A physical table has at most one job in one of these."""
+
+
+class TaskStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class PathKind(StrEnum):
+    """How a job finds the expired rows."""
+
+    PARTITION = "partition"
+    INDEX = "index"
+    PHYSICAL = "physical"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Path:
+    """`index` is named for the index path; `evidence` says why this path was chosen."""
+
+    kind: PathKind
+    index: str | None = None
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyRange:
+    """`[start, end)` in the engine's own encoding; None is unbounded."""
+
+    start: str | None = None
+    end: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """Rows of one task or job. `deleted` are rows that really went; `held` could not go and are still there."""
+
+    selected: int = 0
+    deleted: int = 0
+    held: int = 0
+    skipped: int = 0
+    errors: int = 0
+    batches: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            selected=self.selected + other.selected,
+            deleted=self.deleted + other.deleted,
+            held=self.held + other.held,
+            skipped=self.skipped + other.skipped,
+            errors=self.errors + other.errors,
+            batches=self.batches + other.batches,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    id: int
+    table_id: int
+    table: TableName
+    policy_version: int
+    cutoff: datetime
+    status: JobStatus
+    reason: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    path: Path
+    tasks_total: int
+    tasks_finished: int
+    counts: Counts
+    summary: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """`fence` grows with every claim: a write that carries an older one is refused."""
+
+    id: int
+    job_id: int
+    ordinal: int
+    range: KeyRange
+    cursor: str | None
+    sweep: int
+    fence: int
+    owner: str | None
+    status: TaskStatus
+    counts: Counts

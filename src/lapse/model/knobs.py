@@ -1,0 +1,335 @@
+"""The storage parameters: names, aliases, how each is read and written, what it may be.
+
+One table drives parsing, validation, rendering, `--help` and the reference documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from lapse.errors import InvalidValue
+from lapse.model import interval
+from lapse.model.interval import SECOND, Interval
+from lapse.model.table import TimeFormat
+
+HIDE_CHOICES = ("off", "view", "policy")
+CRON_WORDS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MAX_BATCH = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knob:
+    """`field` is the attribute of Policy that holds it; None where the knob is accepted without effect."""
+
+    name: str
+    field: str | None
+    help: str
+    allowed: str
+    parse: Callable[[str, str], Any]
+    default: str = ""
+    notice: str | None = None
+
+
+def find(name: str) -> Knob:
+    knob = KNOBS.get(name.lower())
+    if knob is None:
+        raise InvalidValue("storage parameter", name, "is not known", hint=f"known parameters: {', '.join(KNOBS)}")
+    return knob
+
+
+def cron_fields(text: str) -> str:
+    """Five-field cron for a word such as `@hourly`."""
+    return CRON_WORDS.get(text.lower(), text)
+
+
+def write(value: object) -> str:
+    """The text of a value, such that its knob's `parse` reads it back."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _boolean(text: str, name: str) -> bool:
+    words = {
+        "on": True,
+        "true": True,
+        "yes": True,
+        "1": True,
+        "off": False,
+        "false": False,
+        "no": False,
+        "0": False,
+    }
+    value = words.get(text.strip().lower())
+    if value is None:
+        raise InvalidValue(name, text, "must be 'on' or 'off'")
+    return value
+
+
+def _integer(low: int, high: int) -> Callable[[str, str], int]:
+    def parse(text: str, name: str) -> int:
+        allowed = f"must be a whole number from {low} to {high}"
+        if not re.fullmatch(r"\s*[-+]?\d+\s*", text) or not low <= int(text) <= high:
+            raise InvalidValue(name, text, allowed)
+        return int(text)
+
+    return parse
+
+
+def _positive_interval(text: str, name: str) -> Interval:
+    value = interval.parse(text, name=name)
+    if not value:
+        raise InvalidValue(name, text, "must be longer than zero")
+    return value
+
+
+def _poll_interval(text: str, name: str) -> Interval:
+    value = _positive_interval(text, name)
+    if value.months or value.micros < SECOND:
+        raise InvalidValue(name, text, "must be at least one second, without months")
+    return value
+
+
+def _fixed_interval(text: str, name: str) -> Interval:
+    value = _positive_interval(text, name)
+    if value.months:
+        raise InvalidValue(name, text, "must not contain months")
+    return value
+
+
+def _staleness(text: str, name: str) -> Interval:
+    """CockroachDB writes `'30s'` or `'-30s'`: both mean thirty seconds ago."""
+    return _fixed_interval(text.strip().removeprefix("-"), name)
+
+
+def _cron(text: str, name: str) -> str:
+    word = text.strip()
+    allowed = f"must be a cron expression of five fields, or one of {', '.join(CRON_WORDS)}"
+    fields = cron_fields(word)
+    if len(fields.split()) != 5:
+        raise InvalidValue(name, text, allowed)
+    try:
+        CronSim(fields, _EPOCH)
+    except CronSimError as error:
+        raise InvalidValue(name, text, f"{allowed} ({error})") from error
+    return word
+
+
+def _expression(text: str, name: str) -> str:
+    if not text.strip():
+        raise InvalidValue(name, text, "must be an SQL expression")
+    return text.strip()
+
+
+def _time_zone(text: str, name: str) -> str:
+    zone = text.strip()
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise InvalidValue(name, text, "must be an IANA time zone such as 'UTC' or 'Europe/Berlin'") from None
+    return zone
+
+
+def _time_format(text: str, name: str) -> TimeFormat:
+    try:
+        return TimeFormat(text.strip().lower())
+    except ValueError:
+        raise InvalidValue(name, text, f"must be one of {', '.join(TimeFormat)}") from None
+
+
+def _hide(text: str, name: str) -> str:
+    word = text.strip().lower()
+    if word not in HIDE_CHOICES:
+        raise InvalidValue(name, text, f"must be one of {', '.join(HIDE_CHOICES)}")
+    return word
+
+
+def _ttl(text: str, name: str) -> bool:
+    if not _boolean(text, name):
+        raise InvalidValue(name, text, "is derived and can only be 'on'", hint="use RESET (ttl) to remove TTL")
+    return True
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+KNOBS: dict[str, Knob] = {
+    knob.name: knob
+    for knob in (
+        Knob(
+            name="ttl_expire_after",
+            field="expire_after",
+            help="Rows expire this long after they were inserted or last updated (managed column).",
+            allowed="a duration longer than zero",
+            parse=_positive_interval,
+        ),
+        Knob(
+            name="ttl_expiration_expression",
+            field="expression",
+            help="When a row expires: an expression over the row's own columns; NULL is never.",
+            allowed="one scalar SQL expression",
+            parse=_expression,
+        ),
+        Knob(
+            name="ttl",
+            field=None,
+            help="Whether TTL is on; derived. RESET (ttl) removes the policy.",
+            allowed="'on'",
+            parse=_ttl,
+        ),
+        Knob(
+            name="ttl_select_batch_size",
+            field="select_batch_size",
+            default="500",
+            help="Expired rows picked at a time. Starting point; once set, a hard upper bound.",
+            allowed=f"1 to {MAX_BATCH}",
+            parse=_integer(1, MAX_BATCH),
+        ),
+        Knob(
+            name="ttl_delete_batch_size",
+            field="delete_batch_size",
+            default="100",
+            help="Rows deleted by one statement. Starting point; once set, a hard upper bound.",
+            allowed=f"1 to {MAX_BATCH}",
+            parse=_integer(1, MAX_BATCH),
+        ),
+        Knob(
+            name="ttl_select_rate_limit",
+            field="select_rate_limit",
+            default="0",
+            help="Rows examined per second by the whole fleet; 0 is no limit.",
+            allowed="0 or more",
+            parse=_integer(0, 2**63 - 1),
+        ),
+        Knob(
+            name="ttl_delete_rate_limit",
+            field="delete_rate_limit",
+            default="0",
+            help="Rows deleted per second by the whole fleet; 0 is no limit.",
+            allowed="0 or more",
+            parse=_integer(0, 2**63 - 1),
+        ),
+        Knob(
+            name="ttl_row_stats_poll_interval",
+            field="row_stats_poll_interval",
+            help="While a job runs, count rows and expired rows this often; unset counts nothing.",
+            allowed="a duration of at least one second",
+            parse=_poll_interval,
+        ),
+        Knob(
+            name="ttl_pause",
+            field="pause",
+            default="off",
+            help="Stop deleting; a running job pauses and goes on from its checkpoint.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Knob(
+            name="ttl_job_cron",
+            field="job_cron",
+            default="@hourly",
+            help="When the job runs, in UTC.",
+            allowed=f"a cron expression, or one of {', '.join(CRON_WORDS)}",
+            parse=_cron,
+        ),
+        Knob(
+            name="ttl_job_interval",
+            field="job_interval",
+            help="How often the job runs (TiDB's TTL_JOB_INTERVAL), instead of a cron.",
+            allowed="a duration without months",
+            parse=_fixed_interval,
+        ),
+        Knob(
+            name="ttl_label_metrics",
+            field="label_metrics",
+            default="off",
+            help="Give this table its own label in the metrics.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Knob(
+            name="ttl_select_as_of_system_time",
+            field="select_as_of_system_time",
+            help="Scan on the configured replica, which may be behind by this much.",
+            allowed="a duration without months",
+            parse=_staleness,
+        ),
+        Knob(
+            name="ttl_adaptive",
+            field="adaptive",
+            default="on",
+            help="Let batches grow and shrink to hold the target time per statement.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Knob(
+            name="ttl_time_zone",
+            field="time_zone",
+            default="UTC",
+            help="Zone of columns that store wall-clock time without one.",
+            allowed="an IANA time zone",
+            parse=_time_zone,
+        ),
+        Knob(
+            name="ttl_time_format",
+            field="time_format",
+            help="How the time column stores time, where the engine has no time type; detected when unset.",
+            allowed=f"one of {', '.join(TimeFormat)}",
+            parse=_time_format,
+        ),
+        Knob(
+            name="ttl_hide_expired",
+            field="hide_expired",
+            default="off",
+            help="Hide expired rows at once: through the view <table>_live, or by a row-security policy.",
+            allowed=f"one of {', '.join(HIDE_CHOICES)}",
+            parse=_hide,
+        ),
+        Knob(
+            name="ttl_partition_drop",
+            field="partition_drop",
+            default="off",
+            help="Drop a partition whose whole range has expired instead of deleting its rows.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Knob(
+            name="ttl_delete_within",
+            field="delete_within",
+            default="1 day",
+            help="The promise: expired rows are gone this long after they expired.",
+            allowed="a duration longer than zero",
+            parse=_positive_interval,
+        ),
+        Knob(
+            name="ttl_range_concurrency",
+            field=None,
+            help="Accepted for CockroachDB's sake; has no effect.",
+            allowed="1 or more",
+            parse=_integer(1, 2**31),
+            notice="ttl_range_concurrency has no effect: Lapse decides how many ranges to work on",
+        ),
+        Knob(
+            name="ttl_automatic_column",
+            field=None,
+            help="Accepted for CockroachDB's sake; has no effect.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+            notice="ttl_automatic_column has no effect: ttl_expire_after adds the column, its RESET removes it",
+        ),
+    )
+}

@@ -1,0 +1,206 @@
+"""What one table's TTL is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lapse.errors import PolicyConflict
+from lapse.model import interval, knobs
+from lapse.model.interval import DAY, Interval
+from lapse.model.table import MANAGED_COLUMN, TimeFormat
+
+DEFAULT_DELETE_WITHIN = Interval(micros=DAY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnExpiry:
+    """A row expires at `column + after`."""
+
+    column: str
+    after: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpressionExpiry:
+    """A row expires at the value of `text`, an expression over its own columns."""
+
+    text: str
+
+
+Expiry = ColumnExpiry | ExpressionExpiry
+"""The managed column is a column like any other once it is there: `crdb_internal_expiration + 0`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionRule:
+    """MyRocks's per-partition TTL: another duration, and perhaps another column, for one partition."""
+
+    partition: str
+    after: Interval
+    column: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """Valid once built: it says when rows expire, and its knobs do not contradict each other.
+
+    Of `expire_after` (the managed column), `expression` and `column` at least one is set. `expire_after` may stand
+    beside one of the others, which then decides while the managed column is kept up to date. None is unset.
+    """
+
+    expire_after: Interval | None = None
+    expression: str | None = None
+    column: str | None = None
+    interval: Interval | None = None
+    select_batch_size: int | None = None
+    delete_batch_size: int | None = None
+    select_rate_limit: int | None = None
+    delete_rate_limit: int | None = None
+    row_stats_poll_interval: Interval | None = None
+    pause: bool = False
+    job_cron: str | None = None
+    job_interval: Interval | None = None
+    label_metrics: bool = False
+    select_as_of_system_time: Interval | None = None
+    adaptive: bool = True
+    time_zone: str = "UTC"
+    time_format: TimeFormat | None = None
+    hide_expired: str = "off"
+    partition_drop: bool = False
+    delete_within: Interval = DEFAULT_DELETE_WITHIN
+    partitions: tuple[PartitionRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.expire_after is None and self.expression is None and self.column is None:
+            raise PolicyConflict(
+                "the policy does not say when rows expire",
+                hint='"ttl_expire_after", "ttl_expiration_expression" or TTL = column + INTERVAL must be set',
+            )
+        if self.expression is not None and self.column is not None:
+            raise PolicyConflict("both an expiration expression and TTL = column + INTERVAL are set; keep one")
+        if (self.column is None) != (self.interval is None):
+            raise PolicyConflict("TTL needs a column and an interval")
+        if self.job_cron is not None and self.job_interval is not None:
+            raise PolicyConflict("both ttl_job_cron and TTL_JOB_INTERVAL are set; keep one")
+
+    @property
+    def expiry(self) -> Expiry:
+        if self.expression is not None:
+            return ExpressionExpiry(text=self.expression)
+        if self.column is not None and self.interval is not None:
+            return ColumnExpiry(column=self.column, after=self.interval)
+        return ColumnExpiry(column=MANAGED_COLUMN, after=Interval())
+
+    def for_partition(self, partition: str) -> Policy:
+        """The policy of one partition, its own rule applied."""
+        rule = next((r for r in self.partitions if r.partition == partition), None)
+        if rule is None:
+            return self
+        if rule.column is None and self.column is None:
+            return replace(self, expire_after=rule.after, partitions=())
+        return replace(self, column=rule.column or self.column, interval=rule.after, expression=None, partitions=())
+
+    def same_expiry(self, other: Policy) -> bool:
+        """Do both delete the same rows at the same time? Knobs may differ."""
+        return (self.expiry, self.expire_after, self.time_zone, self.time_format, self.partitions) == (
+            other.expiry,
+            other.expire_after,
+            other.time_zone,
+            other.time_format,
+            other.partitions,
+        )
+
+    def to_json(self) -> str:
+        """Only what differs from the defaults, as text a person can read."""
+        return json.dumps(self.options(), sort_keys=True)
+
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if field.name == "partitions":
+                options[field.name] = [[rule.partition, str(rule.after), rule.column] for rule in value]
+            else:
+                options[field.name] = knobs.write(value)
+        return options
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        values: dict[str, Any] = {}
+        for name, value in json.loads(text).items():
+            if name == "partitions":
+                values[name] = tuple(
+                    PartitionRule(partition=part, after=interval.parse(after), column=column)
+                    for part, after, column in value
+                )
+            elif name == "interval":
+                values[name] = interval.parse(value)
+            elif name == "column":
+                values[name] = value
+            else:
+                values[name] = _KNOB_OF_FIELD[name].parse(value, name)
+        return cls(**values)
+
+
+_KNOB_OF_FIELD = {knob.field: knob for knob in knobs.KNOBS.values() if knob.field}
+
+_EXCLUSIVE = {
+    "expression": ("column", "interval"),
+    "column": ("expression",),
+    "job_cron": ("job_interval",),
+    "job_interval": ("job_cron",),
+}
+"""Setting one of these replaces the others, as they say the same thing in another way."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyChange:
+    """What a statement does to a policy: values to set, fields to reset, or the removal of everything."""
+
+    set: Mapping[str, Any]
+    reset: frozenset[str] = frozenset()
+    remove: bool = False
+    notices: tuple[str, ...] = ()
+
+    def apply_to(self, policy: Policy | None, table: str) -> Policy | None:
+        """The policy afterwards; None when nothing is left of it."""
+        if self.remove:
+            return None
+        if policy is None and not any(name in self.set for name in ("expire_after", "expression", "column")):
+            names = ", ".join(sorted({*(_knob_name(f) for f in self.set), *(_knob_name(f) for f in self.reset)}))
+            raise PolicyConflict(
+                f"table {table} has no TTL, so {names} cannot be set",
+                hint='"ttl_expire_after", "ttl_expiration_expression" or TTL = column + INTERVAL must be set first',
+            )
+        values = {f.name: getattr(policy, f.name) for f in fields(Policy)} if policy else {}
+        defaults = {f.name: f.default for f in fields(Policy)}
+        for name in self.reset:
+            values[name] = defaults[name]
+        for name, value in self.set.items():
+            for other in _EXCLUSIVE.get(name, ()):
+                if other not in self.set:
+                    values[other] = defaults[other]
+            values[name] = value
+        return Policy(**values)
+
+
+def removed_by_reset(names: Iterable[str]) -> frozenset[str]:
+    """Policy fields that `RESET (name, …)` sets back."""
+    fields_to_reset: set[str] = set()
+    for name in names:
+        knob = knobs.find(name)
+        if knob.field == "expression":
+            fields_to_reset |= {"expression", "column", "interval"}
+        elif knob.field:
+            fields_to_reset.add(knob.field)
+    return frozenset(fields_to_reset)
+
+
+def _knob_name(field: str) -> str:
+    knob = _KNOB_OF_FIELD.get(field)
+    return knob.name if knob else "ttl"

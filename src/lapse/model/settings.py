@@ -1,0 +1,256 @@
+"""Global settings: the TiDB proposal's variables and Lapse's own. Live: a change reaches running workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from typing import Any
+
+from lapse.errors import InvalidValue, NotFound
+from lapse.model import interval
+from lapse.model.interval import Interval
+
+MAX_INT = 2**63 - 1
+MAX_BATCH = 10_240
+MAX_WORKERS = 256
+HOURLY = "@hourly"
+AUTO = -1
+"""`tidb_ttl_running_tasks`: Lapse decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """A time of day with its offset from UTC, written `HH:MM +0000`."""
+
+    time: time
+    offset_minutes: int = 0
+
+    def __str__(self) -> str:
+        sign = "-" if self.offset_minutes < 0 else "+"
+        hours, minutes = divmod(abs(self.offset_minutes), 60)
+        return f"{self.time:%H:%M} {sign}{hours:02}{minutes:02}"
+
+    def minute_of_day_utc(self) -> int:
+        return (self.time.hour * 60 + self.time.minute - self.offset_minutes) % (24 * 60)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    name: str
+    default: str
+    allowed: str
+    help: str
+    parse: Callable[[str, str], Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """All settings, parsed. Build it with `from_texts`."""
+
+    job_enable: bool
+    job_run_interval: Interval | None
+    window_start: TimeOfDay
+    window_end: TimeOfDay
+    scan_worker_count: int
+    scan_batch_size: int
+    delete_worker_count: int
+    delete_batch_size: int
+    delete_rate_limit: int
+    running_tasks: int
+    job_timeout: Interval
+    history_retention: Interval
+    heartbeat_interval: Interval
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Settings:
+        return cls(**{field: read(name, texts.get(name)) for field, name in _FIELDS.items()})
+
+    def window_is_open(self, now: datetime) -> bool:
+        """The window includes its last minute and may cross midnight."""
+        start, end = self.window_start.minute_of_day_utc(), self.window_end.minute_of_day_utc()
+        utc = now.astimezone(UTC)
+        minute = utc.hour * 60 + utc.minute
+        return start <= minute <= end if start <= end else minute >= start or minute <= end
+
+
+def read(name: str, text: str | None) -> Any:
+    """The parsed value of one setting, or its default."""
+    setting = find(name)
+    return setting.parse(setting.default if text is None else text, setting.name)
+
+
+def normalise(name: str, text: str) -> tuple[str, str]:
+    """Check a new value; returns the setting's own name and the text to store."""
+    setting = find(name)
+    value = setting.parse(text, setting.name)
+    if value is None:
+        return setting.name, setting.default
+    if isinstance(value, bool):
+        return setting.name, "ON" if value else "OFF"
+    return setting.name, str(value)
+
+
+def find(name: str) -> Setting:
+    try:
+        return SETTINGS[name.lower()]
+    except KeyError:
+        raise NotFound(f"there is no setting {name!r}", hint=f"known settings: {', '.join(sorted(SETTINGS))}") from None
+
+
+def _boolean(text: str, name: str) -> bool:
+    value = {"on": True, "1": True, "true": True, "off": False, "0": False, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise InvalidValue(name, text, "must be ON or OFF")
+    return value
+
+
+def _integer(low: int, high: int, *, also: int | None = None) -> Callable[[str, str], int]:
+    def parse(text: str, name: str) -> int:
+        allowed = f"must be a whole number from {low} to {high}" + (f", or {also}" if also is not None else "")
+        if not re.fullmatch(r"\s*[-+]?\d+\s*", text):
+            raise InvalidValue(name, text, allowed)
+        value = int(text)
+        if not low <= value <= high and value != also:
+            raise InvalidValue(name, text, allowed)
+        return value
+
+    return parse
+
+
+def _interval(text: str, name: str) -> Interval:
+    value = interval.parse(text, name=name)
+    if not value:
+        raise InvalidValue(name, text, "must be more than nothing")
+    return value
+
+
+def _run_interval(text: str, name: str) -> Interval | None:
+    return None if text == HOURLY else _interval(text, name)
+
+
+def _time_of_day(text: str, name: str) -> TimeOfDay:
+    match = re.fullmatch(r"\s*(\d{1,2}):(\d{2})(?::00)?\s*([-+])?(\d{2}):?(\d{2})?\s*|\s*(\d{1,2}):(\d{2})\s*", text)
+    allowed = "must be a time of day such as '01:00 +0000'"
+    if match is None:
+        raise InvalidValue(name, text, allowed)
+    hour, minute = int(match[1] or match[6]), int(match[2] or match[7])
+    offset = (int(match[4] or 0) * 60 + int(match[5] or 0)) * (-1 if match[3] == "-" else 1)
+    if hour > 23 or minute > 59 or abs(offset) > 14 * 60:
+        raise InvalidValue(name, text, allowed)
+    return TimeOfDay(time(hour, minute), offset)
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            name="tidb_ttl_job_enable",
+            default="ON",
+            allowed="ON or OFF",
+            help="OFF schedules no job and cancels those that run.",
+            parse=_boolean,
+        ),
+        Setting(
+            name="tidb_ttl_job_run_interval",
+            default=HOURLY,
+            allowed="a duration, or @hourly",
+            help="How often a table's job runs when its policy sets neither a cron nor an interval.",
+            parse=_run_interval,
+        ),
+        Setting(
+            name="tidb_ttl_job_schedule_window_start_time",
+            default="00:00 +0000",
+            allowed="HH:MM ±HHMM",
+            help="Jobs run only inside this daily window; outside it they are paused.",
+            parse=_time_of_day,
+        ),
+        Setting(
+            name="tidb_ttl_job_schedule_window_end_time",
+            default="23:59 +0000",
+            allowed="HH:MM ±HHMM",
+            help="The window's last minute, included.",
+            parse=_time_of_day,
+        ),
+        Setting(
+            name="tidb_ttl_scan_worker_count",
+            default="4",
+            allowed=f"1 to {MAX_WORKERS}",
+            help="Tasks that one process works on at the same time.",
+            parse=_integer(1, MAX_WORKERS),
+        ),
+        Setting(
+            name="tidb_ttl_scan_batch_size",
+            default="500",
+            allowed=f"1 to {MAX_BATCH}",
+            help="Starting size of a select batch, where the policy sets none.",
+            parse=_integer(1, MAX_BATCH),
+        ),
+        Setting(
+            name="tidb_ttl_delete_worker_count",
+            default="4",
+            allowed=f"1 to {MAX_WORKERS}",
+            help="Delete statements that one process runs at the same time.",
+            parse=_integer(1, MAX_WORKERS),
+        ),
+        Setting(
+            name="tidb_ttl_delete_batch_size",
+            default="100",
+            allowed=f"1 to {MAX_BATCH}",
+            help="Starting size of a delete batch, where the policy sets none.",
+            parse=_integer(1, MAX_BATCH),
+        ),
+        Setting(
+            name="tidb_ttl_delete_rate_limit",
+            default="0",
+            allowed="0 or more",
+            help="Rows per second that all workers together may delete, over all tables; 0 is no limit.",
+            parse=_integer(0, MAX_INT),
+        ),
+        Setting(
+            name="tidb_ttl_running_tasks",
+            default="-1",
+            allowed="-1, or 1 or more",
+            help="Tasks that all workers together may run; -1 lets Lapse decide.",
+            parse=_integer(1, MAX_INT, also=AUTO),
+        ),
+        Setting(
+            name="lapse_job_timeout",
+            default="6 hours",
+            allowed="a duration",
+            help="A job that has worked for longer ends as timed_out.",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_history_retention",
+            default="90 days",
+            allowed="a duration",
+            help="How long ended jobs stay in the history.",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_heartbeat_interval",
+            default="10 seconds",
+            allowed="a duration",
+            help="How often a worker says that it lives; after two missed beats its tasks are taken over.",
+            parse=_interval,
+        ),
+    )
+}
+
+_FIELDS = {
+    "job_enable": "tidb_ttl_job_enable",
+    "job_run_interval": "tidb_ttl_job_run_interval",
+    "window_start": "tidb_ttl_job_schedule_window_start_time",
+    "window_end": "tidb_ttl_job_schedule_window_end_time",
+    "scan_worker_count": "tidb_ttl_scan_worker_count",
+    "scan_batch_size": "tidb_ttl_scan_batch_size",
+    "delete_worker_count": "tidb_ttl_delete_worker_count",
+    "delete_batch_size": "tidb_ttl_delete_batch_size",
+    "delete_rate_limit": "tidb_ttl_delete_rate_limit",
+    "running_tasks": "tidb_ttl_running_tasks",
+    "job_timeout": "lapse_job_timeout",
+    "history_retention": "lapse_history_retention",
+    "heartbeat_interval": "lapse_heartbeat_interval",
+}

@@ -1,0 +1,173 @@
+"""What a text of SQL asks for, statement by statement.
+
+`text` is always what the database is to run: the user's own bytes, with the TTL part cut out. `line` and `column` say
+where the statement begins in what was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lapse.model.policy import PolicyChange
+from lapse.model.table import TableName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassThrough:
+    """Nothing of ours: runs as typed. `verb` is the first word in upper case, '' for a comment alone."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    verb: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CreateTable:
+    """`CREATE TABLE` with a TTL part."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    table: TableName
+    change: PolicyChange
+    if_not_exists: bool = False
+    temporary: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlterTable:
+    """`ALTER TABLE` with a TTL part; `text` is '' when nothing but TTL was asked for."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    table: TableName
+    change: PolicyChange
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DropTable:
+    """`DROP TABLE`: policies go with their tables."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    tables: tuple[TableName, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenameTable:
+    """`ALTER TABLE … RENAME TO` or MySQL's `RENAME TABLE`: policies follow."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    renames: tuple[tuple[TableName, TableName], ...]
+
+
+class ColumnAction(StrEnum):
+    DROP = "drop"
+    RENAME = "rename"
+    RETYPE = "change the type of"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlterColumn:
+    """`ALTER TABLE` that drops, renames or retypes columns, on which a policy may depend."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    table: TableName
+    actions: tuple[tuple[ColumnAction, str], ...]
+
+
+class Show(StrEnum):
+    SCHEDULES = "schedules"
+    JOBS = "jobs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShowCreateTable:
+    text: str
+    line: int = 1
+    column: int = 1
+    table: TableName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShowList:
+    """`SHOW SCHEDULES` and `SHOW JOBS`."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    what: Show
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogQuery:
+    """A SELECT that reads from Lapse's catalog: `[SHOW …]`, `reloptions`, `@@global.tidb_ttl_…`.
+
+    `pieces` are the text cut where names must be put in: strings are the user's bytes, `Show` the list to read,
+    `RelOptions` the catalog's stand-in for pg_class, `Variable` a setting's value.
+    """
+
+    text: str
+    line: int = 1
+    column: int = 1
+    pieces: tuple[str | Show | RelOptions | Variable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RelOptions:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+
+
+class JobAction(StrEnum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlJob:
+    """`PAUSE|RESUME|CANCEL JOB id`, `ADMIN CANCEL TTL JOB id`."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    action: JobAction
+    job_id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetGlobal:
+    text: str
+    line: int = 1
+    column: int = 1
+    name: str
+    value: str
+
+
+Statement = (
+    PassThrough
+    | CreateTable
+    | AlterTable
+    | DropTable
+    | RenameTable
+    | AlterColumn
+    | ShowCreateTable
+    | ShowList
+    | CatalogQuery
+    | ControlJob
+    | SetGlobal
+)

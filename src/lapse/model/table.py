@@ -1,0 +1,114 @@
+"""Tables as an engine describes them: names, columns, keys, indexes, foreign keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MANAGED_COLUMN = "crdb_internal_expiration"
+"""The column Lapse adds for `ttl_expire_after`; CockroachDB's name, so that its statements run as written."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """`schema` is None for the connection's own schema; `partition` names one leaf of a partitioned table."""
+
+    name: str
+    schema: str | None = None
+    partition: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.schema}.{self.name}" if self.schema else self.name
+        return f"{text}[{self.partition}]" if self.partition else text
+
+
+class TableKind(StrEnum):
+    TABLE = "table"
+    PARTITIONED = "partitioned table"
+    VIEW = "view"
+    TEMPORARY = "temporary table"
+    FOREIGN = "foreign table"
+    VIRTUAL = "virtual table"
+    SYSTEM = "system table"
+
+
+class TimeFormat(StrEnum):
+    """How a column without a native time type stores time."""
+
+    ISO = "iso"
+    UNIX = "unix"
+    UNIX_MS = "unix_ms"
+    JULIAN = "julian"
+
+
+class FkAction(StrEnum):
+    CASCADE = "CASCADE"
+    SET_NULL = "SET NULL"
+    SET_DEFAULT = "SET DEFAULT"
+    RESTRICT = "RESTRICT"
+    NO_ACTION = "NO ACTION"
+
+    @property
+    def holds(self) -> bool:
+        """Does a referencing row keep the referenced row from being deleted?"""
+        return self in {FkAction.RESTRICT, FkAction.NO_ACTION}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """`type` is the type as declared; `generated` columns cannot be written."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    generated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """`columns` holds None where the index has an expression; `partial` has a WHERE."""
+
+    name: str
+    columns: tuple[str | None, ...]
+    unique: bool = False
+    partial: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """A foreign key that points *to* the table it is listed under."""
+
+    table: TableName
+    columns: tuple[str, ...]
+    referred: tuple[str, ...]
+    action: FkAction
+    indexed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """`key` are the columns batches page by; empty where the engine has a physical row address."""
+
+    name: TableName
+    kind: TableKind
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    referenced_by: tuple[Reference, ...] = ()
+    comment: str | None = None
+    partitions: tuple[str, ...] = field(default=())
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name; an exact match wins over one that differs in case only."""
+        exact = [column for column in self.columns if column.name == name]
+        folded = [column for column in self.columns if column.name.lower() == name.lower()]
+        return next(iter(exact or folded), None)
+
+    def index_on(self, column: str) -> Index | None:
+        """A full index whose first column is `column`."""
+        return next((i for i in self.indexes if not i.partial and i.columns[:1] == (column,)), None)
+
+    @property
+    def holding_references(self) -> tuple[Reference, ...]:
+        return tuple(reference for reference in self.referenced_by if reference.action.holds)
