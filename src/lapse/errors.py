@@ -8,6 +8,7 @@
     ├── Refused                    understood, but not done: nothing was changed
     │   ├── TableNotFound
     │   ├── PolicyConflict         would break, or contradict, an existing policy
+    │   ├── JobExists              the table already has an active job
     │   ├── Unsupported            this engine or this table cannot do it
     │   └── NotConfirmed           held back until somebody confirms
     ├── NotFound                   no such policy, job, setting
@@ -76,6 +77,10 @@ class TableNotFound(Refused):
 
 
 class PolicyConflict(Refused):
+    pass
+
+
+class JobExists(Refused):
     pass
 
 

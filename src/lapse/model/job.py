@@ -87,13 +87,18 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
+    """`control` is what somebody asked of it; `fingerprint` what its table looked like when it was created."""
+
     id: int
     table_id: int
+    policy_id: int
     table: TableName
     policy_version: int
     cutoff: datetime
     status: JobStatus
+    control: str | None
     reason: str | None
+    fingerprint: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

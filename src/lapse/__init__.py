@@ -1,0 +1,1 @@
+"""Row-level TTL for the database you already run."""

@@ -1,0 +1,72 @@
+"""Lapse's own tables inside the user's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from lapse.catalog import migrations
+from lapse.catalog.schema import VERSION
+from lapse.engines.base import Engine
+from lapse.errors import CatalogMissing
+
+
+class Catalog:
+    """Opens connections on which the catalog's tables can be used; installs them on first need."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._ready = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for reading; raises CatalogMissing where nothing was ever declared."""
+        with self.engine.connection() as connection:
+            bound = self.bind(connection)
+            self._require(bound)
+            yield bound
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction, with the catalog installed."""
+        with self.engine.transaction() as connection:
+            bound = self.bind(connection)
+            self.ensure(bound)
+            yield bound
+
+    def bind(self, connection: Connection) -> Connection:
+        """The same connection, finding the catalog's tables in their schema."""
+        return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})
+
+    def exists(self) -> bool:
+        with self.engine.connection() as connection:
+            return migrations.installed_version(self.bind(connection), self.engine.catalog_schema) is not None
+
+    def ensure(self, connection: Connection) -> None:
+        """Install or upgrade, inside the caller's transaction."""
+        if self._ready:
+            return
+        version = migrations.installed_version(connection, self.engine.catalog_schema)
+        if version is None:
+            migrations.install(connection)
+        else:
+            migrations.check(version)
+            if version < VERSION:
+                migrations.upgrade(connection, version)
+
+    def _require(self, connection: Connection) -> None:
+        if self._ready:
+            return
+        version = migrations.installed_version(connection, self.engine.catalog_schema)
+        if version is None:
+            raise CatalogMissing(
+                "no TTL policy was ever declared in this database",
+                hint="declare one: lapse sql URL -c \"ALTER TABLE t SET (ttl_expire_after = '30 days')\"",
+            )
+        migrations.check(version)
+        self._ready = version == VERSION
+
+
+__all__ = ["Catalog"]

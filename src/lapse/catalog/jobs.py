@@ -1,0 +1,221 @@
+"""Jobs as stored: created once per physical table, controlled by a flag, ended once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.schema import job, task
+from lapse.errors import JobExists, NotFound, PolicyConflict
+from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, TaskStatus
+from lapse.model.statement import JobAction
+from lapse.model.table import TableName
+
+
+def create_job(
+    connection: Connection,
+    *,
+    table_id: int,
+    stored: StoredPolicy,
+    partition: str | None,
+    cutoff: datetime,
+    path: Path,
+    fingerprint: str,
+    ranges: Sequence[KeyRange],
+    now: datetime,
+    owner: str | None,
+) -> Job:
+    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists."""
+    values = {
+        "table_id": table_id,
+        "active_table_id": table_id,
+        "policy_id": stored.id,
+        "policy_version": stored.version,
+        "schema_name": stored.table.schema or "",
+        "table_name": stored.table.name,
+        "partition_name": partition or "",
+        "cutoff": cutoff,
+        "status": JobStatus.WAITING,
+        "path_kind": path.kind,
+        "path_index": path.index,
+        "path_evidence": path.evidence,
+        "fingerprint": fingerprint,
+        "created_at": now,
+        "changed_at": now,
+        "owner_id": owner,
+        "tasks_total": len(ranges),
+    }
+    try:
+        result = connection.execute(insert(job).values(**values))
+    except IntegrityError as error:
+        raise JobExists(f"table {stored.table} already has an active job") from error
+    job_id = int(result.inserted_primary_key[0])  # type: ignore[index]
+    tasks = [
+        {
+            "job_id": job_id,
+            "ordinal": ordinal,
+            "range_start": span.start,
+            "range_end": span.end,
+            "status": TaskStatus.WAITING,
+        }
+        for ordinal, span in enumerate(ranges)
+    ]
+    if tasks:
+        connection.execute(insert(task), tasks)
+    return get_job(connection, job_id)
+
+
+def get_job(connection: Connection, job_id: int) -> Job:
+    row = connection.execute(_query().where(job.c.job_id == job_id)).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no job {job_id}", hint="`lapse jobs` lists the jobs")
+    return _job(row)
+
+
+def active_jobs(connection: Connection) -> list[Job]:
+    rows = connection.execute(_query().where(job.c.active_table_id.is_not(None)).order_by(job.c.job_id)).mappings()
+    return [_job(row) for row in rows]
+
+
+def active_job_of(connection: Connection, table_id: int) -> Job | None:
+    row = connection.execute(_query().where(job.c.active_table_id == table_id)).mappings().first()
+    return None if row is None else _job(row)
+
+
+def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = None) -> list[Job]:
+    """Newest first; active ones included."""
+    query = _query().order_by(job.c.job_id.desc()).limit(limit)
+    if name is not None:
+        query = query.where(job.c.schema_name == (name.schema or ""), job.c.table_name == name.name)
+    return [_job(row) for row in connection.execute(query).mappings()]
+
+
+def start_job(connection: Connection, job_id: int, *, owner: str, now: datetime) -> None:
+    connection.execute(
+        update(job)
+        .where(job.c.job_id == job_id, job.c.status.in_((JobStatus.WAITING, JobStatus.PAUSED)))
+        .values(
+            status=JobStatus.RUNNING,
+            reason=None,
+            owner_id=owner,
+            started_at=func.coalesce(job.c.started_at, now),
+            changed_at=now,
+        )
+    )
+
+
+def mark_job(connection: Connection, job_id: int, status: JobStatus, reason: str | None, now: datetime) -> None:
+    """Change what an active job is doing."""
+    connection.execute(
+        update(job)
+        .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
+        .where((job.c.status != status) | (func.coalesce(job.c.reason, "") != (reason or "")))
+        .values(status=status, reason=reason, changed_at=now)
+    )
+
+
+def request(connection: Connection, job_id: int, action: JobAction, now: datetime) -> Job:
+    """Ask for a job to pause, go on or be cancelled; whoever works on it obeys."""
+    found = get_job(connection, job_id)
+    if not found.status.is_active:
+        raise PolicyConflict(f"job {job_id} has ended ({found.status}), so it cannot {action}")
+    if found.status is JobStatus.CANCELLING:
+        raise PolicyConflict(f"job {job_id} is being cancelled, so it cannot {action}")
+    values: dict[str, object] = {"control": None if action is JobAction.RESUME else str(action), "changed_at": now}
+    if action is JobAction.CANCEL:
+        values |= {"status": JobStatus.CANCELLING, "reason": "cancelled by request"}
+    elif action is JobAction.PAUSE:
+        values |= {"status": JobStatus.PAUSED, "reason": "paused by request"}
+    else:
+        values |= {"status": JobStatus.WAITING, "reason": None}
+    connection.execute(update(job).where(job.c.job_id == job_id).values(**values))
+    return get_job(connection, job_id)
+
+
+def controls(connection: Connection, job_ids: Sequence[int]) -> dict[int, str | None]:
+    """The control flag of each job; a job that has ended is missing."""
+    query = select(job.c.job_id, job.c.control).where(job.c.job_id.in_(job_ids), job.c.active_table_id.is_not(None))
+    return {row.job_id: row.control for row in connection.execute(query)}
+
+
+def finish_job(
+    connection: Connection, job_id: int, status: JobStatus, *, reason: str | None, summary: str, now: datetime
+) -> bool:
+    """End a job with the sum of its tasks' counts; False if it had ended already. Its tasks go."""
+    totals = connection.execute(
+        select(*(func.coalesce(func.sum(task.c[name]), 0).label(name) for name in COUNT_NAMES)).where(
+            task.c.job_id == job_id
+        )
+    ).mappings()
+    result = connection.execute(
+        update(job)
+        .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
+        .values(
+            status=status,
+            reason=reason,
+            summary=summary,
+            active_table_id=None,
+            control=None,
+            finished_at=now,
+            changed_at=now,
+            **totals.one(),
+        )
+    )
+    connection.execute(delete(task).where(task.c.job_id == job_id))
+    return result.rowcount == 1
+
+
+def forget_jobs(connection: Connection, *, before: datetime) -> int:
+    """Lapse's own TTL: drop ended jobs from the history."""
+    return connection.execute(delete(job).where(job.c.finished_at <= before)).rowcount
+
+
+COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
+
+
+def _query() -> Select[Any]:
+    """A job with its tasks' counts added up, while they are there."""
+    sums = [
+        func.coalesce(select(func.sum(task.c[name])).where(task.c.job_id == job.c.job_id).scalar_subquery(), 0)
+        for name in COUNT_NAMES
+    ]
+    counted = [
+        case((job.c.finished_at.is_(None), total), else_=job.c[name]).label(f"total_{name}")
+        for name, total in zip(COUNT_NAMES, sums, strict=True)
+    ]
+    finished = (
+        select(func.count())
+        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.FINISHED)
+        .scalar_subquery()
+        .label("tasks_finished")
+    )
+    return select(job, finished, *counted)
+
+
+def _job(row: RowMapping) -> Job:
+    ended = row["finished_at"] is not None
+    return Job(
+        id=row["job_id"],
+        table_id=row["table_id"],
+        policy_id=row["policy_id"],
+        table=TableName(row["table_name"], row["schema_name"] or None, row["partition_name"] or None),
+        policy_version=row["policy_version"],
+        cutoff=row["cutoff"],
+        status=JobStatus(row["status"]),
+        control=row["control"],
+        reason=row["reason"],
+        fingerprint=row["fingerprint"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        path=Path(kind=PathKind(row["path_kind"]), index=row["path_index"], evidence=row["path_evidence"]),
+        tasks_total=row["tasks_total"],
+        tasks_finished=row["tasks_total"] if ended and row["status"] == JobStatus.FINISHED else row["tasks_finished"],
+        counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
+        summary=row["summary"],
+    )

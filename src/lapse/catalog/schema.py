@@ -1,0 +1,262 @@
+"""Lapse's own tables, defined once for all engines.
+
+Instants are stored in UTC. A physical table is a plain table or one leaf partition; `lapse_table` has a row for each.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.mysql import DATETIME
+
+VERSION = 1
+"""Grows with every change of these tables; see `migrations`."""
+
+NAME_LENGTH = 255
+WORD_LENGTH = 64
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime, kept as UTC."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(DATETIME(fsp=6))
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc if dialect.name == "postgresql" else utc.replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData()
+
+meta = Table(
+    "lapse_meta",
+    metadata,
+    Column("name", String(WORD_LENGTH), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+policy = Table(
+    "lapse_policy",
+    metadata,
+    Column("policy_id", _Id, primary_key=True, autoincrement=True),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("reloptions", Text, nullable=False),
+    Column("recurrence", String(NAME_LENGTH), nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("source", String(WORD_LENGTH), nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
+    sqlite_autoincrement=True,
+)
+
+policy_version = Table(
+    "lapse_policy_version",
+    metadata,
+    Column("policy_id", _Id, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("options", Text, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+)
+
+table = Table(
+    "lapse_table",
+    metadata,
+    Column("table_id", _Id, primary_key=True, autoincrement=True),
+    Column("policy_id", _Id, nullable=False),
+    Column("partition_name", String(NAME_LENGTH), nullable=False),
+    Column("next_run_at", Instant),
+    Column("statistics", Text),
+    Column("trouble", Text),
+    UniqueConstraint("policy_id", "partition_name", name="lapse_table_of_policy"),
+    sqlite_autoincrement=True,
+)
+
+job = Table(
+    "lapse_job",
+    metadata,
+    Column("job_id", _Id, primary_key=True, autoincrement=True),
+    Column("table_id", _Id, nullable=False),
+    Column("active_table_id", _Id, unique=True),
+    Column("policy_id", _Id, nullable=False),
+    Column("policy_version", Integer, nullable=False),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("partition_name", String(NAME_LENGTH), nullable=False),
+    Column("cutoff", Instant, nullable=False),
+    Column("status", String(WORD_LENGTH), nullable=False),
+    Column("control", String(WORD_LENGTH)),
+    Column("reason", Text),
+    Column("path_kind", String(WORD_LENGTH), nullable=False),
+    Column("path_index", String(NAME_LENGTH)),
+    Column("path_evidence", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("started_at", Instant),
+    Column("finished_at", Instant),
+    Column("changed_at", Instant, nullable=False),
+    Column("owner_id", String(NAME_LENGTH)),
+    Column("tasks_total", Integer, nullable=False),
+    Column("selected", BigInteger, nullable=False, default=0),
+    Column("deleted", BigInteger, nullable=False, default=0),
+    Column("held", BigInteger, nullable=False, default=0),
+    Column("skipped", BigInteger, nullable=False, default=0),
+    Column("errors", BigInteger, nullable=False, default=0),
+    Column("batches", BigInteger, nullable=False, default=0),
+    Column("summary", Text),
+    Index("lapse_job_by_table", "table_id", "job_id"),
+    sqlite_autoincrement=True,
+)
+
+task = Table(
+    "lapse_task",
+    metadata,
+    Column("task_id", _Id, primary_key=True, autoincrement=True),
+    Column("job_id", _Id, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("range_start", Text),
+    Column("range_end", Text),
+    Column("position", Text),
+    Column("sweep", Integer, nullable=False, default=0),
+    Column("status", String(WORD_LENGTH), nullable=False),
+    Column("owner_id", String(NAME_LENGTH)),
+    Column("heartbeat_at", Instant),
+    Column("fence", Integer, nullable=False, default=0),
+    Column("selected", BigInteger, nullable=False, default=0),
+    Column("deleted", BigInteger, nullable=False, default=0),
+    Column("held", BigInteger, nullable=False, default=0),
+    Column("skipped", BigInteger, nullable=False, default=0),
+    Column("errors", BigInteger, nullable=False, default=0),
+    Column("batches", BigInteger, nullable=False, default=0),
+    Column("worked_seconds", Float, nullable=False, default=0.0),
+    Column("waited_seconds", Float, nullable=False, default=0.0),
+    Column("pause_reason", Text),
+    Column("last_error", Text),
+    UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
+    sqlite_autoincrement=True,
+)
+
+setting = Table(
+    "lapse_setting",
+    metadata,
+    Column("name", String(WORD_LENGTH), primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+)
+
+worker = Table(
+    "lapse_worker",
+    metadata,
+    Column("worker_id", String(NAME_LENGTH), primary_key=True),
+    Column("address", String(NAME_LENGTH), nullable=False),
+    Column("version", String(WORD_LENGTH), nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("heartbeat_at", Instant, nullable=False),
+    Column("state", Text, nullable=False),
+)
+
+rate = Table(
+    "lapse_rate",
+    metadata,
+    Column("name", String(NAME_LENGTH), primary_key=True),
+    Column("free_at_us", BigInteger, nullable=False),
+)
+"""One row per rate limit: the microsecond of the epoch from which the next row may be taken."""
+
+VIEWS = {
+    "lapse_schedules": """
+        SELECT t.table_id AS id,
+               'row-level-ttl-' || p.table_name AS label,
+               CASE WHEN p.paused THEN 'PAUSED' ELSE 'ACTIVE' END AS schedule_status,
+               t.next_run_at AS next_run,
+               t.trouble AS state,
+               p.recurrence AS recurrence,
+               (SELECT count(*) FROM {job} j WHERE j.active_table_id = t.table_id) AS jobsrunning,
+               p.created_at AS created,
+               p.schema_name AS schema_name,
+               p.table_name AS table_name,
+               t.partition_name AS partition_name
+          FROM {table} t JOIN {policy} p ON p.policy_id = t.policy_id""",
+    "lapse_jobs": """
+        SELECT j.job_id AS job_id,
+               'ROW LEVEL TTL' AS job_type,
+               'ttl for ' || j.table_name AS description,
+               j.status AS status,
+               j.reason AS running_status,
+               j.created_at AS created,
+               j.started_at AS started,
+               j.finished_at AS finished,
+               CASE WHEN j.finished_at IS NOT NULL OR j.tasks_total = 0 THEN 1.0
+                    ELSE (SELECT count(*) FROM {task} k WHERE k.job_id = j.job_id AND k.status = 'finished') * 1.0
+                         / j.tasks_total END AS fraction_completed,
+               j.schema_name AS schema_name,
+               j.table_name AS table_name,
+               j.partition_name AS partition_name,
+               j.cutoff AS cutoff,
+               CASE WHEN j.finished_at IS NOT NULL THEN j.deleted
+                    ELSE (SELECT coalesce(sum(k.deleted), 0) FROM {task} k WHERE k.job_id = j.job_id) END AS deleted
+          FROM {job} j""",
+    "lapse_table_status": """
+        SELECT t.table_id AS table_id,
+               CASE WHEN t.partition_name = '' THEN t.table_id ELSE t.policy_id END AS parent_table_id,
+               t.statistics AS table_statistics,
+               l.job_id AS last_job_id,
+               l.created_at AS last_job_start_time,
+               l.finished_at AS last_job_finish_time,
+               l.cutoff AS last_job_ttl_expire,
+               l.summary AS last_job_summary,
+               c.job_id AS current_job_id,
+               c.owner_id AS current_job_owner_id,
+               w.address AS current_job_owner_addr,
+               w.heartbeat_at AS current_job_owner_hb_time,
+               c.created_at AS current_job_start_time,
+               c.cutoff AS current_job_ttl_expire,
+               c.reason AS current_job_state,
+               c.status AS current_job_status,
+               c.changed_at AS current_job_status_update_time
+          FROM {table} t
+          LEFT JOIN {job} l ON l.job_id = (SELECT max(f.job_id) FROM {job} f
+                                            WHERE f.table_id = t.table_id AND f.status = 'finished')
+          LEFT JOIN {job} c ON c.job_id = (SELECT max(g.job_id) FROM {job} g
+                                            WHERE g.table_id = t.table_id AND g.status <> 'finished'
+                                              AND g.job_id > coalesce(l.job_id, 0))
+          LEFT JOIN {worker} w ON w.worker_id = c.owner_id""",
+    "lapse_reloptions": "SELECT p.table_name AS relname, p.reloptions AS reloptions FROM {policy} p",
+}
+"""Read-only views; the braces are put in by `migrations`. `lapse_table_status` has the TiDB proposal's columns."""

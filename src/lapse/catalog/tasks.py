@@ -1,0 +1,195 @@
+"""Tasks and their leases: claimed by one worker, fenced against all others.
+
+A lease is the triple of owner, heartbeat and fence. Every write names the fence it was claimed with; a claim raises
+it. So a worker that was taken over writes nothing any more, whatever it believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
+
+from lapse.catalog.schema import job, task
+from lapse.errors import Fenced
+from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
+
+_CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """What a task has done so far, all runs of it together."""
+
+    cursor: str | None
+    sweep: int
+    counts: Counts
+    worked_seconds: float
+    waited_seconds: float
+    pause_reason: str | None = None
+    last_error: str | None = None
+
+
+def claim_task(
+    connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
+) -> Task | None:
+    """Take a waiting task, or one whose owner has been silent since `silent_since`; fewest runners first.
+
+    `jobs` limits the choice to these. Inside the caller's transaction.
+    """
+    mate = task.alias("mate")
+    runners = (
+        select(func.count())
+        .where(mate.c.job_id == task.c.job_id, mate.c.status == TaskStatus.RUNNING)
+        .scalar_subquery()
+    )
+    free = or_(
+        task.c.status == TaskStatus.WAITING,
+        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
+    )
+    query = (
+        select(task)
+        .join(job, job.c.job_id == task.c.job_id)
+        .where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+        .order_by(runners, task.c.job_id, task.c.ordinal)
+        .limit(1)
+        .with_for_update(of=task, skip_locked=True)
+    )
+    if jobs is not None:
+        query = query.where(task.c.job_id.in_(jobs))
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        return None
+    taken = connection.execute(
+        update(task)
+        .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
+        .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
+    )
+    return _task(row, fence=row["fence"] + 1, owner=owner) if taken.rowcount == 1 else None
+
+
+def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
+    """Tasks at work in the whole fleet."""
+    query = select(func.count()).where(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since)
+    return int(connection.execute(query.select_from(task)).scalar_one())
+
+
+def save_progress(connection: Connection, held: Task, progress: Progress, now: datetime) -> None:
+    """The checkpoint; raises Fenced when the lease is lost, and then the caller's transaction must roll back."""
+    _write(connection, held, heartbeat_at=now, **_values(progress))
+
+
+def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:
+    """Say that these tasks are being worked on; returns the ids of those whose lease is lost."""
+    lost = []
+    for held in leases:
+        result = connection.execute(
+            update(task).where(task.c.task_id == held.id, task.c.fence == held.fence).values(heartbeat_at=now)
+        )
+        if result.rowcount != 1:
+            lost.append(held.id)
+    return lost
+
+
+def resign_task(connection: Connection, held: Task, progress: Progress) -> None:
+    """Give the task back, to be taken up from its cursor by anybody."""
+    _write(connection, held, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
+
+
+def finish_task(connection: Connection, held: Task, progress: Progress, now: datetime) -> None:
+    _write(connection, held, status=TaskStatus.FINISHED, heartbeat_at=now, **_values(progress))
+
+
+def list_tasks(connection: Connection, job_id: int) -> list[Task]:
+    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
+    return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
+
+
+def worked_seconds(connection: Connection, job_id: int) -> tuple[float, float]:
+    """(worked, waited) of all tasks of a job."""
+    row = connection.execute(
+        select(
+            func.coalesce(func.sum(task.c.worked_seconds), 0.0), func.coalesce(func.sum(task.c.waited_seconds), 0.0)
+        ).where(task.c.job_id == job_id)
+    ).one()
+    return float(row[0]), float(row[1])
+
+
+def progress_of(connection: Connection, task_id: int) -> Progress:
+    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
+    return Progress(
+        cursor=row["position"],
+        sweep=row["sweep"],
+        counts=_counts(row),
+        worked_seconds=row["worked_seconds"],
+        waited_seconds=row["waited_seconds"],
+        pause_reason=row["pause_reason"],
+        last_error=row["last_error"],
+    )
+
+
+def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -> int:
+    """How many tasks of a job somebody is working on right now."""
+    query = select(func.count()).where(
+        task.c.job_id == job_id, task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since
+    )
+    return int(connection.execute(query.select_from(task)).scalar_one())
+
+
+def last_errors(connection: Connection, job_id: int) -> list[str]:
+    query = select(task.c.last_error).where(task.c.job_id == job_id, task.c.last_error.is_not(None)).distinct()
+    return [str(row[0]) for row in connection.execute(query)]
+
+
+def _write(connection: Connection, held: Task, **values: object) -> None:
+    result = connection.execute(
+        update(task).where(task.c.task_id == held.id, task.c.fence == held.fence).values(**values)
+    )
+    if result.rowcount != 1:
+        raise Fenced(f"task {held.id} of job {held.job_id} belongs to another worker now")
+
+
+def _values(progress: Progress) -> dict[str, object]:
+    counts = progress.counts
+    return {
+        "position": progress.cursor,
+        "sweep": progress.sweep,
+        "selected": counts.selected,
+        "deleted": counts.deleted,
+        "held": counts.held,
+        "skipped": counts.skipped,
+        "errors": counts.errors,
+        "batches": counts.batches,
+        "worked_seconds": progress.worked_seconds,
+        "waited_seconds": progress.waited_seconds,
+        "pause_reason": progress.pause_reason,
+        "last_error": progress.last_error,
+    }
+
+
+def _counts(row: RowMapping) -> Counts:
+    return Counts(
+        selected=row["selected"],
+        deleted=row["deleted"],
+        held=row["held"],
+        skipped=row["skipped"],
+        errors=row["errors"],
+        batches=row["batches"],
+    )
+
+
+def _task(row: RowMapping, *, fence: int, owner: str | None) -> Task:
+    return Task(
+        id=row["task_id"],
+        job_id=row["job_id"],
+        ordinal=row["ordinal"],
+        range=KeyRange(start=row["range_start"], end=row["range_end"]),
+        cursor=row["position"],
+        sweep=row["sweep"],
+        fence=fence,
+        owner=owner,
+        status=TaskStatus(row["status"]),
+        counts=_counts(row),
+    )

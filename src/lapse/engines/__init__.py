@@ -1,0 +1,29 @@
+"""One package per database; `base` is what they have in common."""
+
+from __future__ import annotations
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from lapse.clock import Clock
+from lapse.engines.base import Engine
+from lapse.errors import UnsupportedUrl
+
+SCHEMES = "sqlite:///file.db, postgresql://…, mysql://… or mariadb://…"
+
+
+def open_engine(url: str, clock: Clock | None = None) -> Engine:
+    """The engine for a SQLAlchemy URL."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"use {SCHEMES}") from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        from lapse.engines.sqlite.engine import SqliteEngine
+
+        return SqliteEngine(parsed, clock)
+    raise UnsupportedUrl(f"no engine serves URLs that begin with {parsed.drivername}:", hint=f"use {SCHEMES}")
+
+
+__all__ = ["Engine", "open_engine"]

@@ -1,0 +1,247 @@
+"""The engine protocol: everything Lapse needs from a database, documented here once.
+
+Above this layer there is no SQL dialect, no driver error and no `if engine ==`. An engine opens sessions, describes
+tables, installs what a policy needs in the database, and deletes expired rows in bounded batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from lapse.clock import Clock
+from lapse.engines.features import Features
+from lapse.errors import DatabaseError, LapseError
+from lapse.model.expression import Node
+from lapse.model.job import KeyRange, Path
+from lapse.model.policy import Policy
+from lapse.model.table import Table, TableName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declared:
+    """A policy together with the table it is for; `expression` is the parsed expiration expression, if it has one."""
+
+    table: Table
+    policy: Policy
+    expression: Node | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What a job works on: the rows of `declared` that have expired at `cutoff`, found by `path`."""
+
+    declared: Declared
+    cutoff: datetime
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """What one delete statement did.
+
+    `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
+    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on.
+    """
+
+    examined: int = 0
+    selected: int = 0
+    deleted: int = 0
+    held: int = 0
+    skipped: int = 0
+    cursor: str | None = None
+    done: bool = False
+
+
+Checkpoint = Callable[[Connection, Batch], None]
+"""Called inside the transaction that deletes, so that counts and cursor commit with the rows or not at all."""
+
+
+class Deleter(ABC):
+    """Works through one range of a target, batch by batch."""
+
+    @abstractmethod
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        """Delete at most `limit` expired rows after the cursor, in one transaction; returns what happened.
+
+        The condition is checked again by the statement that deletes. Rows that others have locked are skipped.
+        Raises Retryable, RowUndeletable (nothing was deleted), Drift, Fenced, Interrupted or DatabaseError.
+        """
+
+    @abstractmethod
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        """Move past the next expired row without deleting it, counting it as held."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Go back to the start of the range, for rows that were skipped or held."""
+
+    def interrupt(self) -> None:  # noqa: B027 - optional
+        """Make a statement that is running now fail with Interrupted; called from another thread."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What is in a table now. `exact` is False where the numbers come from statistics, by `method`."""
+
+    rows: int
+    expired: int
+    oldest: datetime | None
+    newest: datetime | None
+    bytes: int | None
+    exact: bool
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """Something a person should know, with the statement that mends it."""
+
+    text: str
+    statement: str | None = None
+
+
+class Engine(ABC):
+    name: ClassVar[str]
+    """As in `lapse.open(url).engine.name`: sqlite, postgres, mysql, mariadb."""
+    dialect: ClassVar[str]
+    """How the `ddl` layer reads this engine's SQL: sqlite, postgres, mysql."""
+    catalog_schema: ClassVar[str | None] = None
+    """Where Lapse's own tables live; None is the connection's own schema."""
+    features: Features
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self.database = database
+        self.clock = clock
+
+    # Sessions
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection on which every statement commits by itself."""
+        with self.errors(), self.database.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One write transaction on a connection of its own: commits at the end, rolls back on an error."""
+        with self.connection() as connection, self.atomic(connection):
+            yield connection
+
+    @abstractmethod
+    def atomic(self, connection: Connection) -> AbstractContextManager[None]:
+        """A context manager: all or nothing on this connection, nested in the transaction that is open, if one is."""
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """The one boundary where a driver's errors become Lapse's."""
+        try:
+            yield
+        except LapseError:
+            raise
+        except DBAPIError as error:
+            raise self.translate(error) from error
+        except SQLAlchemyError as error:
+            raise DatabaseError(str(error)) from error
+
+    @abstractmethod
+    def translate(self, error: DBAPIError) -> LapseError: ...
+
+    @abstractmethod
+    def now(self, connection: Connection) -> datetime:
+        """The database's clock, or the one that was injected; aware, UTC."""
+
+    def close(self) -> None:
+        self.database.dispose()
+
+    # Tables
+
+    @abstractmethod
+    def describe(self, connection: Connection, name: TableName) -> Table:
+        """Raises TableNotFound. The name in the result is complete and spelled as the database spells it."""
+
+    @abstractmethod
+    def tables(self, connection: Connection) -> list[TableName]:
+        """Tables a policy could be declared on, Lapse's own left out."""
+
+    def leaves(self, connection: Connection, table: Table) -> list[Table]:
+        """The physical tables of a table: itself, or the leaf partitions."""
+        return [table]
+
+    # Policies
+
+    @abstractmethod
+    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+        """Refuse what cannot work, with nothing changed; returns notices."""
+
+    @abstractmethod
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        """Make the database match the policy: managed column, triggers, view. Must be repeatable."""
+
+    @abstractmethod
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        """Remove everything `install` made. The table may be gone already."""
+
+    @abstractmethod
+    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+        """The table was renamed: what carries its name follows."""
+
+    @abstractmethod
+    def dropped(self, connection: Connection, name: TableName) -> None:
+        """The table is gone: remove what it left behind."""
+
+    @abstractmethod
+    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+        """What `install` would have made but is not there: drift, in words."""
+
+    @abstractmethod
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+        """Indexes, vacuum and foreign keys worth a look for this policy."""
+
+    # Deleting
+
+    @abstractmethod
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
+        """The condition as SQL with its values written in, for people to read."""
+
+    @abstractmethod
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path: ...
+
+    @abstractmethod
+    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+        """At most `pieces` ranges that together hold every row there is now; each is a task."""
+
+    @abstractmethod
+    def estimate_rows(self, connection: Connection, table: Table) -> int:
+        """Roughly how many rows, without a scan."""
+
+    @abstractmethod
+    def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter: ...
+
+    @abstractmethod
+    def survey(self, connection: Connection, target: Target) -> Survey: ...
+
+    @abstractmethod
+    def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+        """Some rows that the target would delete."""
+
+    def reclaim(self, connection: Connection, seconds: float) -> int:
+        """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
+        return 0
+
+    # Statements of the user's
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:  # noqa: B027 - only where the driver does not
+        """Open a transaction before a statement, where PEP 249 wants one and the driver would not."""
+
+    @abstractmethod
+    def create_statement(self, connection: Connection, table: Table) -> str:
+        """`CREATE TABLE …` as the database remembers it."""

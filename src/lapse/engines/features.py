@@ -1,0 +1,38 @@
+"""What an engine can do, as answers to questions. Tests skip by these, never by an engine's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Features:
+    transactional_ddl: bool
+    """Does a rolled-back transaction undo CREATE and ALTER?"""
+
+    time_types: bool
+    """Do columns have real date and time types? If not, `ttl_time_format` says how time is stored."""
+
+    table_comments: bool
+    """Can a table carry a comment, and so a policy that any client declares?"""
+
+    hidden_columns: bool
+    """Can the managed column be left out of `SELECT *`?"""
+
+    row_security: bool
+    """Can `ttl_hide_expired = 'policy'` hide rows in the table itself?"""
+
+    partitions: bool
+    """Can a table have partitions?"""
+
+    row_locks: bool
+    """Can a client lock a single row, so that a job has to skip it?"""
+
+    concurrent_writers: bool
+    """Can two tasks delete at the same time and both get on?"""
+
+    replicas: bool
+    """Can scans be sent to a replica?"""
+
+    target_seconds: float
+    """How long one delete statement should take: the time foreground may have to wait for it."""

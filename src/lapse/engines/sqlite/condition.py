@@ -1,0 +1,99 @@
+"""The condition that is true for expired rows and for no other, for jobs, previews and the live view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared
+from lapse.engines.sqlite import times
+from lapse.engines.sqlite.expression import Writer
+from lapse.engines.sqlite.names import quote
+from lapse.errors import Drift, Unsupported
+from lapse.model.policy import ColumnExpiry
+from lapse.model.table import MANAGED_COLUMN, Column, TimeFormat
+
+_NOW_MS = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """`sql` decides. `column` and `bound` are set where an index on that column can find the candidates.
+
+    `instant` is SQL for a row's expiry in milliseconds.
+    """
+
+    sql: str
+    instant: str
+    column: str | None = None
+    bound: str | None = None
+
+
+def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
+    """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample."""
+    policy, table = declared.policy, declared.table
+    formats = _Formats(connection, declared, whole=whole)
+    expiry = policy.expiry
+    if isinstance(expiry, ColumnExpiry):
+        column = formats.column(expiry.column)
+        fmt = formats.of(column.name)
+        limit = times.threshold(column.name, fmt, expiry.after, cutoff, policy.time_zone)
+        instant = times.column_milliseconds(column.name, fmt)
+        return Condition(sql=limit.sql, instant=instant, column=column.name, bound=limit.bound)
+    assert declared.expression is not None
+    if policy.time_zone != "UTC":
+        raise Unsupported(
+            f"ttl_time_zone = {policy.time_zone!r} cannot be used with an expression on SQLite, which knows no zones",
+            hint="use TTL = column + INTERVAL, or store instants in UTC",
+        )
+    writer = Writer(table=table, now=str(times.milliseconds_of(cutoff)), format_of=formats.of)
+    instant = writer.time(declared.expression)
+    return Condition(sql=f"({instant} <= {times.milliseconds_of(cutoff)})", instant=instant)
+
+
+def expired_now(connection: Connection, declared: Declared) -> str:
+    """The condition at the time it is evaluated, for the live view."""
+    policy = declared.policy
+    formats = _Formats(connection, declared, whole=False)
+    expiry = policy.expiry
+    if not isinstance(expiry, ColumnExpiry):
+        assert declared.expression is not None
+        instant = Writer(table=declared.table, now=_NOW_MS, format_of=formats.of).time(declared.expression)
+        return f"({instant} <= {_NOW_MS})"
+    column = formats.column(expiry.column)
+    fmt = formats.of(column.name)
+    if fmt is TimeFormat.ISO and policy.time_zone != "UTC":
+        raise Unsupported(
+            f"ttl_hide_expired = 'view' cannot work with ttl_time_zone = {policy.time_zone!r} on SQLite",
+            hint="SQLite knows no time zones: store times in UTC, or leave ttl_hide_expired off",
+        )
+    earlier = times.shifted_now(expiry.after, -1)
+    name = quote(column.name)
+    if fmt is TimeFormat.ISO:
+        return f"({name} GLOB '{times.ISO_PATTERN}' AND julianday({name}) <= julianday({earlier}))"
+    return f"({times.column_milliseconds(column.name, fmt)} <= {times.text_milliseconds(earlier)})"
+
+
+class _Formats:
+    """How each time column stores time: said by the policy, or found in the data."""
+
+    def __init__(self, connection: Connection, declared: Declared, *, whole: bool) -> None:
+        self._connection = connection
+        self._declared = declared
+        self._whole = whole
+
+    def column(self, name: str) -> Column:
+        column = self._declared.table.column(name)
+        if column is None:
+            raise Drift(f"table {self._declared.table.name} has no column {name}, which its TTL policy reads")
+        return column
+
+    def of(self, name: str) -> TimeFormat:
+        column = self.column(name)
+        if column.name == MANAGED_COLUMN and self._declared.policy.expire_after is not None:
+            return TimeFormat.ISO
+        if self._declared.policy.time_format is not None:
+            return self._declared.policy.time_format
+        return times.detect(self._connection, self._declared.table, column, whole=self._whole)

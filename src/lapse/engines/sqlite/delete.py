@@ -1,0 +1,285 @@
+"""Deleting in SQLite: look without a lock, then delete the rows found in one short write transaction.
+
+A rowid table is read in windows of row ids, whose width follows the time one window takes; a table without row ids in
+pages of its key; the index path in pages of (expiry, key). What was found is deleted by key with the condition
+repeated, so the write lock is held for the deletion alone and a row renewed in between survives.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.guard import GuardedDelete
+from lapse.engines.sqlite.condition import Condition
+from lapse.engines.sqlite.names import quote, row_address
+from lapse.model.job import KeyRange
+from lapse.model.table import Table
+
+READ_TARGET_SECONDS = 0.02
+FIRST_WINDOW = 2_000
+MAX_WINDOW = 1 << 40
+PAGE_FACTOR = 20
+"""Rows of a key page per row of the batch: how far one look reaches when little has expired."""
+MAX_PAGE = 20_000
+INCLUSIVE = "="
+"""Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
+
+Key = tuple[Any, ...]
+Connect = Callable[[], AbstractContextManager[Connection]]
+Atomic = Callable[[Connection], AbstractContextManager[None]]
+
+
+class SqliteDeleter(Deleter):
+    """`_find` says where the paths differ; the rest is the same for all."""
+
+    def __init__(
+        self, table: Table, condition: Condition, span: KeyRange, cursor: str | None, connect: Connect, atomic: Atomic
+    ) -> None:
+        self._table = table
+        self._condition = condition
+        self._span = span
+        self._cursor = cursor
+        self._connect = connect
+        self._atomic = atomic
+        self._name = quote(table.name.name)
+        self._free = _unreferenced(table)
+        self._running: Connection | None = None
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        with self._connect() as connection:
+            self._running = connection
+            try:
+                keys, found = self._find(connection, limit)
+                batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
+            finally:
+                self._running = None
+        self._cursor = batch.cursor
+        return batch
+
+    def _delete_found(self, connection: Connection, keys: list[Key], found: Batch, checkpoint: Checkpoint) -> Batch:
+        with self._atomic(connection):
+            deleted = self._delete(connection, keys)
+            held = self._count_left(connection, keys) if deleted < len(keys) else 0
+            batch = replace(found, selected=len(keys), deleted=deleted, held=held)
+            checkpoint(connection, batch)
+        return batch
+
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        with self._connect() as connection:
+            keys, found = self._find(connection, 1)
+            batch = replace(found, selected=len(keys), held=len(keys))
+            with self._atomic(connection):
+                checkpoint(connection, batch)
+        self._cursor = batch.cursor
+        return batch
+
+    def restart(self) -> None:
+        self._cursor = None
+
+    def interrupt(self) -> None:
+        running = self._running
+        if running is not None:
+            running.connection.driver_connection.interrupt()  # type: ignore[union-attr]
+
+    @abstractmethod
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
+
+    @abstractmethod
+    def _delete(self, connection: Connection, keys: list[Key]) -> int:
+        """Delete those of the keys that have still expired and that nothing refers to."""
+
+    @abstractmethod
+    def _count_left(self, connection: Connection, keys: list[Key]) -> int:
+        """How many of the keys have expired and are still there: something refers to them. The rest were renewed."""
+
+    def _delete_sql(self, bound: str) -> str:
+        return GuardedDelete(table=self._name, condition=self._condition.sql, bound=bound, extra=self._free).sql()
+
+    def _count_sql(self, bound: str) -> str:
+        return f"SELECT count(*) FROM {self._name} WHERE {bound} AND {self._condition.sql}"
+
+
+class _RowidKeys(SqliteDeleter):
+    """Keys are row ids, handed over as one JSON array."""
+
+    @property
+    def _address(self) -> str:
+        return row_address(self._table)
+
+    @property
+    def _bound(self) -> str:
+        return f"{self._address} IN (SELECT value FROM json_each(?))"
+
+    def _delete(self, connection: Connection, keys: list[Key]) -> int:
+        rowids = json.dumps([key[-1] for key in keys])
+        return int(connection.exec_driver_sql(self._delete_sql(self._bound), (rowids,)).rowcount)
+
+    def _count_left(self, connection: Connection, keys: list[Key]) -> int:
+        rowids = json.dumps([key[-1] for key in keys])
+        return int(connection.exec_driver_sql(self._count_sql(self._bound), (rowids,)).scalar_one())
+
+
+class RowidDeleter(_RowidKeys):
+    """Physical order: windows of row ids."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._window = FIRST_WINDOW
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        end = int(self._span.end) if self._span.end is not None else None
+        first = self._next_row(connection, end)
+        if first is None:
+            return [], Batch(cursor=self._cursor, done=True)
+        last = first + self._window - 1
+        if end is not None:
+            last = min(last, end - 1)
+        started = perf_counter()
+        row = connection.exec_driver_sql(
+            f"SELECT count(*), json_group_array({self._address}) FILTER (WHERE {self._condition.sql})"
+            f" FROM {self._name} NOT INDEXED WHERE {self._address} BETWEEN ? AND ?",
+            (first, last),
+        ).one()
+        expired = sorted(json.loads(row[1]))
+        self._fit_window(perf_counter() - started, len(expired), limit)
+        if len(expired) > limit:
+            last = expired[limit - 1]
+        keys: list[Key] = [(rowid,) for rowid in expired[:limit]]
+        done = end is not None and last >= end - 1
+        return keys, Batch(examined=int(row[0]), cursor=str(last), done=done)
+
+    def _next_row(self, connection: Connection, end: int | None) -> int | None:
+        """The first row at or after the cursor: gaps in the row ids cost nothing."""
+        start = int(self._cursor) + 1 if self._cursor is not None else int(self._span.start or -(2**63))
+        found = connection.exec_driver_sql(
+            f"SELECT min({self._address}) FROM {self._name} WHERE {self._address} >= ?", (start,)
+        ).scalar()
+        return int(found) if found is not None and (end is None or found < end) else None
+
+    def _fit_window(self, seconds: float, expired: int, limit: int) -> None:
+        if expired > limit or seconds > 2 * READ_TARGET_SECONDS:
+            self._window = max(self._window // 2, limit)
+        elif expired * 2 <= limit and seconds < READ_TARGET_SECONDS / 2:
+            self._window = min(self._window * 2, MAX_WINDOW)
+
+
+class IndexDeleter(_RowidKeys):
+    """Expiry order by an index, with the last (expiry, row id) as lower bound. Keys are (expiry, row id)."""
+
+    def __init__(self, *args: Any, index: str) -> None:
+        super().__init__(*args)
+        self._index = index
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        assert self._condition.column is not None
+        column = quote(self._condition.column)
+        after, parameters = "", ()
+        if self._cursor is not None:
+            after, parameters = f" AND ({column}, {self._address}) > (?, ?)", tuple(json.loads(self._cursor))
+        rows = connection.exec_driver_sql(
+            f"SELECT {column}, {self._address}, {self._condition.sql} FROM {self._name} INDEXED BY {quote(self._index)}"
+            f" WHERE {self._condition.bound} AND {column} IS NOT NULL{after}"
+            f" ORDER BY {column}, {self._address} LIMIT {int(limit)}",
+            parameters,
+        ).all()
+        cursor = json.dumps([rows[-1][0], rows[-1][1]]) if rows else self._cursor
+        keys: list[Key] = [(row[0], row[1]) for row in rows if row[2]]
+        return keys, Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+
+
+class KeyDeleter(SqliteDeleter):
+    """Tables without row ids: pages of the primary key, compared as a row value."""
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        columns = ", ".join(quote(column) for column in self._table.key)
+        page = min(limit * PAGE_FACTOR, MAX_PAGE)
+        bounds, parameters = self._bounds()
+        rows = connection.exec_driver_sql(
+            f"SELECT {columns}, {self._condition.sql} FROM {self._name} NOT INDEXED{bounds}"
+            f" ORDER BY {columns} LIMIT {page}",
+            parameters,
+        ).all()
+        expired = [tuple(row)[:-1] for row in rows if row[-1]]
+        last = tuple(rows[-1])[:-1] if rows else None
+        done = len(rows) < page
+        if len(expired) > limit:
+            last, done = expired[limit - 1], False
+        cursor = encode_key(last) if last is not None else self._cursor
+        return expired[:limit], Batch(examined=len(rows), cursor=cursor, done=done)
+
+    def _bounds(self) -> tuple[str, tuple[Any, ...]]:
+        columns = ", ".join(quote(column) for column in self._table.key)
+        marks = ", ".join("?" for _ in self._table.key)
+        parts: list[str] = []
+        parameters: list[Any] = []
+        lower = self._cursor or self._span.start
+        if lower is not None:
+            parts.append(f"({columns}) {'>' if self._cursor else '>='} ({marks})")
+            parameters += decode_key(lower)
+        if self._span.end is not None:
+            inclusive = self._span.end.startswith(INCLUSIVE)
+            parts.append(f"({columns}) {'<=' if inclusive else '<'} ({marks})")
+            parameters += decode_key(self._span.end.removeprefix(INCLUSIVE))
+        return (f" WHERE {' AND '.join(parts)}" if parts else ""), tuple(parameters)
+
+    @property
+    def _bound(self) -> str:
+        return " AND ".join(f"{quote(column)} = ?" for column in self._table.key)
+
+    def _delete(self, connection: Connection, keys: list[Key]) -> int:
+        return int(connection.exec_driver_sql(self._delete_sql(self._bound), keys).rowcount)
+
+    def _count_left(self, connection: Connection, keys: list[Key]) -> int:
+        sql = self._count_sql(self._bound)
+        return sum(int(connection.exec_driver_sql(sql, key).scalar_one()) for key in keys)
+
+
+def encode_key(key: Sequence[Any]) -> str:
+    return json.dumps([_encoded(part) for part in key])
+
+
+def decode_key(text: str) -> list[Any]:
+    return [_from_encoded(part) for part in json.loads(text)]
+
+
+def _encoded(part: Any) -> Any:
+    """JSON has no bytes and its floats may lose a bit, so both travel as marked text."""
+    if isinstance(part, bytes):
+        return "x" + part.hex()
+    if isinstance(part, float):
+        return "f" + part.hex()
+    return part if isinstance(part, int) else f"s{part}"
+
+
+def _from_encoded(part: Any) -> Any:
+    if isinstance(part, int):
+        return part
+    mark, rest = part[0], part[1:]
+    return bytes.fromhex(rest) if mark == "x" else float.fromhex(rest) if mark == "f" else rest
+
+
+def _unreferenced(table: Table) -> str:
+    """True for rows that no RESTRICT or NO ACTION foreign key refers to."""
+    conditions = []
+    for reference in table.holding_references:
+        alias = "lapse_child"
+        pairs = " AND ".join(
+            f"{alias}.{quote(child)} = {quote(table.name.name)}.{quote(parent)}"
+            for child, parent in zip(reference.columns, reference.referred, strict=True)
+        )
+        if reference.table.name == table.name.name and not table.key:
+            # A row that refers to itself goes with itself.
+            address = row_address(table)
+            pairs += f" AND {alias}.{address} <> {quote(table.name.name)}.{address}"
+        conditions.append(f"NOT EXISTS (SELECT 1 FROM {quote(reference.table.name)} AS {alias} WHERE {pairs})")
+    return " AND ".join(conditions)

@@ -1,0 +1,44 @@
+"""Quoting, and the names of what Lapse makes in a SQLite file."""
+
+from __future__ import annotations
+
+from lapse.errors import Unsupported
+from lapse.model.table import Table
+
+_ROW_ADDRESSES = ("rowid", "_rowid_", "oid")
+
+
+def quote(name: str) -> str:
+    if "\0" in name:
+        raise Unsupported(f"the name {name!r} contains a zero byte")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    if "\0" in text:
+        raise Unsupported("a text with a zero byte cannot be written in SQL")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def row_address(table: Table) -> str:
+    """The name under which a rowid table shows its row id: the first that no column has taken."""
+    taken = {column.name.lower() for column in table.columns}
+    for name in _ROW_ADDRESSES:
+        if name not in taken:
+            return name
+    raise Unsupported(
+        f"table {table.name} has columns named rowid, _rowid_ and oid, which hide its row id",
+        hint="declare the table WITHOUT ROWID, or rename one of these columns",
+    )
+
+
+def live_view(table: str) -> str:
+    return f"{table}_live"
+
+
+def insert_trigger(table: str) -> str:
+    return f"lapse_{table}_insert"
+
+
+def update_trigger(table: str) -> str:
+    return f"lapse_{table}_update"

@@ -1,0 +1,1 @@
+"""From policies that fall due to rows that are gone."""

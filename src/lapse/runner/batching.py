@@ -1,0 +1,56 @@
+"""How many rows the next statement should take: as many as fit into the target time.
+
+The rate is a weighted average over the last few statements. A size that the user set is a hard upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapse.model.policy import Policy
+from lapse.model.settings import Settings
+
+WEIGHT = 0.75
+"""Share of the old average that stays: a memory of about four statements."""
+MAX_ROWS = 50_000
+MIN_ROWS = 10
+WARM_UP = 10
+"""Statements during which the size may double; afterwards it grows by a fifth at most."""
+
+
+@dataclass(kw_only=True)
+class BatchSizer:
+    target_seconds: float
+    start: int
+    ceiling: int
+    adaptive: bool
+
+    def __post_init__(self) -> None:
+        self.size = max(1, min(self.start, self.ceiling))
+        self._rows = 0.0
+        self._seconds = 0.0
+        self._seen = 0
+
+    @classmethod
+    def for_policy(cls, policy: Policy, settings: Settings, target_seconds: float) -> BatchSizer:
+        bounds = [size for size in (policy.select_batch_size, policy.delete_batch_size) if size is not None]
+        start = policy.delete_batch_size or settings.delete_batch_size
+        ceiling = min(bounds) if bounds else (MAX_ROWS if policy.adaptive else start)
+        return cls(target_seconds=target_seconds, start=start, ceiling=ceiling, adaptive=policy.adaptive)
+
+    def record(self, rows: int, seconds: float) -> None:
+        """Learn from a statement; one that found nothing says nothing about deleting."""
+        if not self.adaptive or rows <= 0:
+            return
+        self._rows = WEIGHT * self._rows + rows
+        self._seconds = WEIGHT * self._seconds + max(seconds, 1e-6)
+        self._seen += 1
+        wanted = int(self._rows / self._seconds * self.target_seconds)
+        growth = 2.0 if self._seen <= WARM_UP else 1.2
+        self._set(max(self.size // 2, min(wanted, int(self.size * growth) + 1)))
+
+    def halve(self) -> None:
+        self._set(self.size // 2, floor=1)
+
+    def _set(self, size: int, floor: int = MIN_ROWS) -> None:
+        self.size = max(min(floor, self.ceiling), min(size, self.ceiling))

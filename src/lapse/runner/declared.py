@@ -1,0 +1,68 @@
+"""A stored policy put together with its table as it is now."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sqlalchemy import Connection
+
+from lapse.catalog.policies import StoredPolicy
+from lapse.ddl import parse_expression
+from lapse.engines.base import Declared, Engine
+from lapse.errors import Drift, TableNotFound
+from lapse.model.expression import columns as expression_columns
+from lapse.model.policy import ColumnExpiry, Policy
+from lapse.model.table import Table
+
+
+def declare(table: Table, policy: Policy) -> Declared:
+    """Raises SyntaxProblem or InvalidValue when the expression does not fit the table."""
+    expression = None
+    if policy.expression is not None:
+        names = {column.name for column in table.columns}
+        expression = parse_expression(policy.expression, columns=names | policy_columns(policy))
+    return Declared(table=table, policy=policy, expression=expression)
+
+
+def load(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:
+    """Raises Drift when the table or a column that the policy needs is gone."""
+    try:
+        table = engine.describe(connection, stored.table)
+    except TableNotFound as error:
+        raise Drift(f"table {stored.table} does not exist any more") from error
+    declared = Declared(table=table, policy=stored.policy)
+    if stored.policy.expression is not None:
+        declared = Declared(
+            table=table,
+            policy=stored.policy,
+            expression=parse_expression(stored.policy.expression, columns=None),
+        )
+    for name in needed_columns(declared):
+        if table.column(name) is None:
+            raise Drift(f"table {stored.table} has no column {name} any more, which its TTL policy needs")
+    return declared
+
+
+def needed_columns(declared: Declared) -> tuple[str, ...]:
+    """Columns without which the policy means nothing."""
+    expiry = declared.policy.expiry
+    if isinstance(expiry, ColumnExpiry):
+        return (expiry.column,)
+    assert declared.expression is not None
+    return expression_columns(declared.expression)
+
+
+def policy_columns(policy: Policy) -> set[str]:
+    """Columns that the policy itself brings along."""
+    from lapse.model.table import MANAGED_COLUMN
+
+    return {MANAGED_COLUMN} if policy.expire_after is not None else set()
+
+
+def fingerprint(declared: Declared) -> str:
+    """Changes when a column that the policy or the paging depends on changes its name or type."""
+    table = declared.table
+    names = [*needed_columns(declared), *table.primary_key, *table.key]
+    shape = [(name, column.type.lower()) for name in names if (column := table.column(name)) is not None]
+    return hashlib.sha256(json.dumps([shape, table.key]).encode()).hexdigest()[:16]

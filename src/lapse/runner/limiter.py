@@ -1,0 +1,64 @@
+"""Waiting for rate tokens, never inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lapse.catalog import Catalog
+from lapse.catalog.rates import give_back, take
+from lapse.catalog.policies import StoredPolicy
+from lapse.model.settings import Settings
+
+SLICE_SECONDS = 0.25
+"""One batch may use up at most this much of a limit, so that the rate is smooth."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """`name` is the row in the catalog, `per_second` counts rows of the whole fleet."""
+
+    name: str
+    per_second: int
+
+
+def delete_limits(stored: StoredPolicy, settings: Settings) -> list[Limit]:
+    limits = []
+    if stored.policy.delete_rate_limit:
+        limits.append(Limit(name=f"delete:{stored.id}", per_second=stored.policy.delete_rate_limit))
+    if settings.delete_rate_limit:
+        limits.append(Limit(name="delete", per_second=settings.delete_rate_limit))
+    return limits
+
+
+def select_limits(stored: StoredPolicy) -> list[Limit]:
+    if not stored.policy.select_rate_limit:
+        return []
+    return [Limit(name=f"select:{stored.id}", per_second=stored.policy.select_rate_limit)]
+
+
+def cap(size: int, limits: list[Limit]) -> int:
+    return max(1, min([size, *(int(limit.per_second * SLICE_SECONDS) for limit in limits)]))
+
+
+class Limiter:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def acquire(self, limits: list[Limit], count: int, wait: Callable[[float, str], None]) -> None:
+        """Reserve `count` rows of every limit, then wait as long as the slowest says."""
+        if not limits or count <= 0:
+            return
+        with self._catalog.writing() as connection:
+            now = self._catalog.engine.now(connection)
+            delays = [(take(connection, limit.name, limit.per_second, count, now), limit) for limit in limits]
+        seconds, slowest = max(delays, key=lambda delay: delay[0])
+        if seconds > 0:
+            wait(seconds, f"rate limit of {slowest.per_second} rows/s")
+
+    def refund(self, limits: list[Limit], count: int) -> None:
+        if not limits or count <= 0:
+            return
+        with self._catalog.writing() as connection:
+            for limit in limits:
+                give_back(connection, limit.name, limit.per_second, count)

@@ -1,0 +1,51 @@
+"""May a job go on? Decided in one place, from what is stored, for tasks at work and jobs that wait alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lapse.catalog.policies import StoredPolicy
+from lapse.model.job import Job, JobStatus
+from lapse.model.settings import Settings
+from lapse.model.statement import JobAction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """`status` is what the job becomes: None goes on, PAUSED waits, any other ends it."""
+
+    status: JobStatus | None = None
+    reason: str | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        return self.status is None
+
+    @property
+    def ends(self) -> bool:
+        return self.status is not None and self.status is not JobStatus.PAUSED
+
+
+GO_ON = Verdict()
+
+
+def judge(
+    job: Job, stored: StoredPolicy | None, settings: Settings, now: datetime, worked_seconds: float = 0.0
+) -> Verdict:
+    """The first reason wins; reasons to end come before reasons to pause."""
+    if job.control == JobAction.CANCEL:
+        return Verdict(status=JobStatus.CANCELLED, reason="cancelled by request")
+    if stored is None:
+        return Verdict(status=JobStatus.CANCELLED, reason="the policy was removed")
+    if not settings.job_enable:
+        return Verdict(status=JobStatus.CANCELLED, reason="tidb_ttl_job_enable is OFF")
+    if worked_seconds > settings.job_timeout.approximate_seconds:
+        return Verdict(status=JobStatus.TIMED_OUT, reason=f"worked for longer than {settings.job_timeout}")
+    if job.control == JobAction.PAUSE:
+        return Verdict(status=JobStatus.PAUSED, reason="paused by request")
+    if stored.policy.pause:
+        return Verdict(status=JobStatus.PAUSED, reason="ttl_pause is on")
+    if not settings.window_is_open(now):
+        return Verdict(status=JobStatus.PAUSED, reason="outside the schedule window")
+    return GO_ON
