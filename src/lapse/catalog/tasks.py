@@ -76,9 +76,9 @@ def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
     return int(connection.execute(query.select_from(task)).scalar_one())
 
 
-def save_progress(connection: Connection, held: Task, progress: Progress, now: datetime) -> None:
+def save_progress(connection: Connection, held: Task, progress: Progress) -> None:
     """The checkpoint; raises Fenced when the lease is lost, and then the caller's transaction must roll back."""
-    _write(connection, held, heartbeat_at=now, **_values(progress))
+    _write(connection, held, **_values(progress))
 
 
 def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:
@@ -98,8 +98,8 @@ def resign_task(connection: Connection, held: Task, progress: Progress) -> None:
     _write(connection, held, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
 
 
-def finish_task(connection: Connection, held: Task, progress: Progress, now: datetime) -> None:
-    _write(connection, held, status=TaskStatus.FINISHED, heartbeat_at=now, **_values(progress))
+def finish_task(connection: Connection, held: Task, progress: Progress) -> None:
+    _write(connection, held, status=TaskStatus.FINISHED, **_values(progress))
 
 
 def list_tasks(connection: Connection, job_id: int) -> list[Task]:

@@ -13,7 +13,7 @@ from lapse.engines.base import Declared, Engine
 from lapse.errors import Drift, TableNotFound
 from lapse.model.expression import columns as expression_columns
 from lapse.model.policy import ColumnExpiry, Policy
-from lapse.model.table import Table
+from lapse.model.table import MANAGED_COLUMN, Table
 
 
 def declare(table: Table, policy: Policy) -> Declared:
@@ -55,8 +55,6 @@ def needed_columns(declared: Declared) -> tuple[str, ...]:
 
 def policy_columns(policy: Policy) -> set[str]:
     """Columns that the policy itself brings along."""
-    from lapse.model.table import MANAGED_COLUMN
-
     return {MANAGED_COLUMN} if policy.expire_after is not None else set()
 
 

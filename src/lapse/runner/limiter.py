@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lapse.catalog import Catalog
-from lapse.catalog.rates import give_back, take
 from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.rates import give_back, take
 from lapse.model.settings import Settings
 
 SLICE_SECONDS = 0.25

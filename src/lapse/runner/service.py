@@ -1,0 +1,43 @@
+"""A small loop in a thread of its own: the same start and stop for all of them."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from threading import Event, Thread
+from typing import ClassVar
+
+from lapse.errors import LapseError
+
+log = logging.getLogger(__name__)
+
+
+class Service(ABC):
+    """`run_once` does the work and can be called directly; `start` repeats it every `seconds`."""
+
+    name: ClassVar[str]
+    seconds: ClassVar[float]
+
+    def __init__(self) -> None:
+        self._closing = Event()
+        self._thread: Thread | None = None
+
+    @abstractmethod
+    def run_once(self) -> None: ...
+
+    def start(self) -> None:
+        self._thread = Thread(target=self._loop, name=f"lapse-{self.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._closing.wait(self.seconds):
+            try:
+                self.run_once()
+            except LapseError as error:
+                # What matters of it is met and reported by the tasks themselves; the next round tries again.
+                log.debug("%s: %s", self.name, error.message)

@@ -1,0 +1,102 @@
+"""Watches over the tasks that this process runs: heartbeats, requests to stop, new knobs, lost leases."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from datetime import datetime
+from threading import Lock
+from time import monotonic
+
+from lapse._version import __version__
+from lapse.catalog import Catalog, jobs, policies, settings, tasks, workers
+from lapse.catalog.workers import WorkerRow
+from lapse.errors import LapseError
+from lapse.model.settings import Settings
+from lapse.runner.service import Service
+from lapse.runner.task import TaskRunner
+from lapse.runner.verdict import judge
+
+WATCH_SECONDS = 0.25
+"""A request to stop is seen this soon."""
+
+
+class Supervisor(Service):
+    name = "supervisor"
+    seconds = WATCH_SECONDS
+
+    def __init__(self, catalog: Catalog, worker_id: str) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._worker_id = worker_id
+        self._address = f"{socket.gethostname()}:{os.getpid()}"
+        self._started_at: datetime | None = None
+        self._running: dict[int, TaskRunner] = {}
+        self._lock = Lock()
+        self._beat_at = float("-inf")
+
+    def close(self) -> None:
+        super().close()
+        # If it cannot be removed now, the row goes by its age.
+        with suppress(LapseError), self._catalog.writing() as connection:
+            workers.remove_worker(connection, self._worker_id)
+
+    def watch(self, runner: TaskRunner) -> None:
+        with self._lock:
+            self._running[runner.task.id] = runner
+
+    def release(self, runner: TaskRunner) -> None:
+        with self._lock:
+            self._running.pop(runner.task.id, None)
+
+    def stop_all(self) -> None:
+        for runner in self.running():
+            runner.stop()
+
+    def running(self) -> list[TaskRunner]:
+        with self._lock:
+            return list(self._running.values())
+
+    def run_once(self) -> None:
+        runners = self.running()
+        with self._catalog.reading() as connection:
+            current = settings.load_settings(connection)
+            now = self._catalog.engine.now(connection)
+            if runners:
+                known = {stored.id: stored for stored in policies.list_policies(connection)}
+                found = {job.id: job for job in jobs.active_jobs(connection)}
+        for runner in runners:
+            job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
+            if job is None or stored is None or not judge(job, stored, current, now).goes_on:
+                runner.stop()
+            elif stored.version != runner.stored.version:
+                if stored.policy.same_expiry(runner.stored.policy):
+                    runner.adopt(stored, current)
+                else:
+                    runner.stop()
+        self._beat(runners, current)
+
+    def _beat(self, runners: list[TaskRunner], current: Settings) -> None:
+        if monotonic() - self._beat_at < current.heartbeat_interval.approximate_seconds / 2:
+            return
+        with self._catalog.writing() as connection:
+            now = self._catalog.engine.now(connection)
+            self._started_at = self._started_at or now
+            lost = tasks.beat(connection, [runner.task for runner in runners], now)
+            workers.beat_worker(
+                connection,
+                WorkerRow(
+                    id=self._worker_id,
+                    address=self._address,
+                    version=__version__,
+                    started_at=self._started_at,
+                    heartbeat_at=now,
+                    state=json.dumps({"tasks": [runner.task.id for runner in runners]}),
+                ),
+            )
+        self._beat_at = monotonic()
+        for runner in runners:
+            if runner.task.id in lost:
+                runner.stop()

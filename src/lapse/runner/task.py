@@ -1,0 +1,224 @@
+"""The task loop: take tokens, delete a batch, remember where, adapt, again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from enum import StrEnum
+from threading import Event, Semaphore
+from time import perf_counter
+
+from sqlalchemy import Connection
+
+from lapse.catalog import Catalog
+from lapse.catalog import tasks as stored_tasks
+from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.tasks import Progress
+from lapse.engines.base import Batch, Deleter, Target
+from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeletable
+from lapse.model.job import Counts, Job, Task
+from lapse.model.settings import Settings
+from lapse.runner.batching import BatchSizer
+from lapse.runner.events import BatchDone, Listener
+from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
+
+SAVE_SECONDS = 1.0
+"""A scan that finds nothing saves its cursor this often."""
+MAX_RETRIES = 20
+"""Retryable errors in a row before the task is given back."""
+MAX_BACKOFF_SECONDS = 5.0
+ERRORS_MIN_ROWS = 10_000
+ERRORS_SHARE = 0.4
+"""More than this share of errors among at least that many rows fails the job."""
+
+
+class Outcome(StrEnum):
+    FINISHED = "finished"
+    RESIGNED = "resigned"
+    FENCED = "fenced"
+
+
+class TooManyErrors(LapseError):
+    pass
+
+
+class TaskRunner:
+    """Runs one claimed task in the calling thread; other threads may `stop` it or hand it new knobs."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        task: Task,
+        job: Job,
+        stored: StoredPolicy,
+        settings: Settings,
+        target: Target,
+        slots: Semaphore,
+        listener: Listener,
+    ) -> None:
+        self.task = task
+        self.job = job
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._listener = listener
+        self._slots = slots
+        self._target = target
+        self._limiter = Limiter(catalog)
+        self._stop = Event()
+        self._deleter: Deleter | None = None
+        self._saved_at = perf_counter()
+        self._retries = 0
+        self._sweep_deleted = 0
+        self._before_isolating: int | None = None
+        self.pause_reason: str | None = None
+        self.adopt(stored, settings)
+
+    def adopt(self, stored: StoredPolicy, settings: Settings) -> None:
+        """Work with these knobs from the next batch on."""
+        self.stored = stored
+        self._deletes = delete_limits(stored, settings)
+        self._selects = select_limits(stored)
+        self._sizer = BatchSizer.for_policy(stored.policy, settings, self._engine.features.target_seconds)
+
+    def stop(self) -> None:
+        """Give the task back as soon as possible, in the middle of a statement if need be."""
+        self._stop.set()
+        deleter = self._deleter
+        if deleter is not None:
+            deleter.interrupt()
+
+    def run(self) -> Outcome:
+        with self._catalog.reading() as connection:
+            self._progress = stored_tasks.progress_of(connection, self.task.id)
+        try:
+            self._deleter = self._engine.deleter(self._target, self.task.range, self._progress.cursor)
+            while not self._stop.is_set():
+                if self._one_batch(self._deleter):
+                    self._write(stored_tasks.finish_task)
+                    return Outcome.FINISHED
+            self._resign()
+        except Fenced:
+            return Outcome.FENCED
+        except LapseError as error:
+            self._progress = replace(self._progress, last_error=error.message)
+            self._resign()
+            raise
+        return Outcome.RESIGNED
+
+    def _one_batch(self, deleter: Deleter) -> bool:
+        """True when the task is done."""
+        limit = cap(self._sizer.size, self._deletes)
+        self._limiter.acquire(self._deletes, limit, self._wait)
+        if self._stop.is_set():
+            self._limiter.refund(self._deletes, limit)
+            return False
+        started = perf_counter()
+        batch: Batch | None = None
+        try:
+            with self._slots:
+                batch = deleter.step(limit, self._checkpoint)
+        except Retryable as error:
+            self._back_off(error)
+        except RowUndeletable as error:
+            batch = self._isolate(deleter, limit, error)
+        except Interrupted:
+            if not self._stop.is_set():
+                raise
+        self._limiter.refund(self._deletes, limit - (batch.deleted if batch else 0))
+        return batch is not None and self._after(batch, perf_counter() - started, deleter)
+
+    def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
+        self._retries = 0
+        self._progress = replace(
+            self._advanced(batch), worked_seconds=self._progress.worked_seconds + seconds, pause_reason=None
+        )
+        self._sizer.record(batch.selected, seconds)
+        if batch.deleted and self._before_isolating is not None:
+            self._sizer.size, self._before_isolating = self._before_isolating, None
+        self._sweep_deleted += batch.deleted
+        label = str(self.stored.table) if self.stored.policy.label_metrics else None
+        self._listener.batch_done(BatchDone(job=self.job, label=label, batch=batch, seconds=seconds))
+        self._give_up_on_errors()
+        self._limiter.acquire(self._selects, batch.examined, self._wait)
+        if batch.done:
+            return not self._sweep_again(deleter)
+        if perf_counter() - self._saved_at > SAVE_SECONDS:
+            self._write(stored_tasks.save_progress)
+        return False
+
+    def _sweep_again(self, deleter: Deleter) -> bool:
+        """Skipped rows get a second chance; held ones only where deleting may have freed them."""
+        counts = self._progress.counts
+        table = self._target.declared.table
+        refers_to_itself = any(reference.table == table.name for reference in table.holding_references)
+        retry_skipped = counts.skipped and self._progress.sweep == 0
+        retry_held = counts.held and self._sweep_deleted and refers_to_itself
+        if not (retry_skipped or retry_held):
+            return False
+        deleter.restart()
+        fresh = replace(counts, held=0, skipped=0)
+        self._progress = replace(self._progress, cursor=None, sweep=self._progress.sweep + 1, counts=fresh)
+        self._sweep_deleted = 0
+        return True
+
+    def _checkpoint(self, connection: Connection, batch: Batch) -> None:
+        """In the transaction of the batch: counts and cursor commit with the rows, and a lost lease rolls back."""
+        stored_tasks.save_progress(self._catalog.bind(connection), self.task, self._advanced(batch))
+        self._saved_at = perf_counter()
+
+    def _advanced(self, batch: Batch) -> Progress:
+        step = Counts(
+            selected=batch.selected,
+            deleted=batch.deleted,
+            held=batch.held,
+            skipped=batch.skipped,
+            batches=1 if batch.selected else 0,
+        )
+        return replace(self._progress, cursor=batch.cursor, counts=self._progress.counts + step)
+
+    def _isolate(self, deleter: Deleter, limit: int, error: RowUndeletable) -> Batch | None:
+        """Halve until the row that cannot go stands alone, then count it as held and go past it."""
+        if limit > 1:
+            if self._before_isolating is None:
+                self._before_isolating = self._sizer.size
+            self._sizer.size = max(1, limit // 2)
+            return None
+        counted = replace(self._progress.counts, errors=self._progress.counts.errors + 1)
+        self._progress = replace(self._progress, counts=counted, last_error=error.message)
+        return deleter.skip_one(self._checkpoint)
+
+    def _back_off(self, error: Retryable) -> None:
+        self._retries += 1
+        self._sizer.halve()
+        if self._retries > MAX_RETRIES:
+            raise error
+        most = min(MAX_BACKOFF_SECONDS, 0.01 * 2**self._retries)
+        self._wait(random.uniform(most / 2, most), error.message)
+
+    def _give_up_on_errors(self) -> None:
+        counts = self._progress.counts
+        if counts.selected >= ERRORS_MIN_ROWS and counts.errors > ERRORS_SHARE * counts.selected:
+            raise TooManyErrors(
+                f"{counts.errors} of {counts.selected} rows could not be deleted: {self._progress.last_error}"
+            )
+
+    def _wait(self, seconds: float, reason: str) -> None:
+        self.pause_reason = reason
+        self._listener.waiting(self.job, seconds, reason)
+        started = perf_counter()
+        self._stop.wait(seconds)
+        waited = self._progress.waited_seconds + perf_counter() - started
+        self._progress = replace(self._progress, waited_seconds=waited, pause_reason=reason)
+        self.pause_reason = None
+
+    def _resign(self) -> None:
+        with suppress(Fenced):
+            self._write(stored_tasks.resign_task)
+
+    def _write(self, action: Callable[[Connection, Task, Progress], None]) -> None:
+        with self._catalog.writing() as connection:
+            action(connection, self.task, self._progress)
+        self._saved_at = perf_counter()

@@ -1,0 +1,236 @@
+"""A worker: schedules, claims tasks and runs them, for a while or for ever, alone or among others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from threading import Event, Semaphore, Thread
+
+from lapse.catalog import Catalog, policies, settings, tasks
+from lapse.catalog import jobs as stored_jobs
+from lapse.catalog.policies import StoredPolicy
+from lapse.engines.base import Target
+from lapse.errors import DatabaseUnavailable, Drift, LapseError, Retryable
+from lapse.model.job import Job, JobStatus, Task
+from lapse.model.settings import AUTO, Settings
+from lapse.runner import declared as declaring
+from lapse.runner.events import Listener, Silent
+from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.scheduler import Scheduler, Skip
+from lapse.runner.statistics import RowCounter
+from lapse.runner.supervisor import Supervisor
+from lapse.runner.task import TaskRunner, TooManyErrors
+
+TICK_SECONDS = 1.0
+IDLE_SECONDS = 0.2
+RECLAIM_SECONDS = 1.0
+"""Time given to returning space after a run."""
+MAX_BACKOFF_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """`jobs` as they stand at the end of the run; `skipped` tables got none."""
+
+    jobs: tuple[Job, ...]
+    skipped: tuple[Skip, ...]
+    reclaimed_bytes: int = 0
+
+    @property
+    def deleted(self) -> int:
+        return sum(job.counts.deleted for job in self.jobs)
+
+    @property
+    def complete(self) -> bool:
+        return not self.skipped and all(job.status is JobStatus.FINISHED for job in self.jobs)
+
+    @property
+    def failed(self) -> bool:
+        return any(job.status is JobStatus.FAILED for job in self.jobs)
+
+
+class Worker:
+    def __init__(self, catalog: Catalog, listener: Listener | None = None) -> None:
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._listener = listener or Silent()
+        self._keeper = JobKeeper(catalog, self.id, self._listener)
+        self._scheduler = Scheduler(catalog, self._keeper)
+        self._supervisor = Supervisor(catalog, self.id)
+        self._counter = RowCounter(catalog, self._keeper)
+        self._slot_count = 1
+        self._slots = Semaphore(self._slot_count)
+        self._stop = Event()
+
+    def stop(self) -> None:
+        """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
+        self._stop.set()
+        self._supervisor.stop_all()
+
+    def run(self, only: StoredPolicy | None = None) -> RunResult:
+        """Run what is due, or `only` that policy now, and return when it is done."""
+        self._start()
+        try:
+            tick = self._scheduler.run_once(only=only)
+            wanted = [job.id for job in tick.jobs]
+            self._work_until_done(wanted)
+            with self._catalog.reading() as connection:
+                ended = tuple(stored_jobs.get_job(connection, job_id) for job_id in wanted)
+            with self._engine.connection() as connection:
+                reclaimed = self._engine.reclaim(connection, RECLAIM_SECONDS)
+        finally:
+            self._close()
+        return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed)
+
+    def serve(self) -> None:
+        """Keep running until `stop`; a database that is away is waited for."""
+        self._start()
+        threads: list[Thread] = []
+        failures = 0
+        try:
+            while not self._stop.wait(TICK_SECONDS if not failures else min(MAX_BACKOFF_SECONDS, 2.0**failures)):
+                try:
+                    failures = 0
+                    self._scheduler.run_once()
+                    threads = [thread for thread in threads if thread.is_alive()]
+                    for number in range(len(threads), self._wanted_threads()):
+                        thread = Thread(target=self._serve_tasks, name=f"lapse-task-{number}", daemon=True)
+                        thread.start()
+                        threads.append(thread)
+                except LapseError as error:
+                    failures += 1
+                    log.warning("the scheduler met an error and tries again: %s", error.message)
+        finally:
+            self._supervisor.stop_all()
+            for thread in threads:
+                thread.join()
+            self._close()
+
+    def _start(self) -> None:
+        self._supervisor.start()
+        self._counter.start()
+
+    def _close(self) -> None:
+        self._counter.close()
+        self._supervisor.close()
+
+    def work_once(self, jobs: Collection[int] | None = None) -> bool:
+        """Claim one task and run it here; False if there was none to claim."""
+        claimed = self._claim(jobs)
+        if claimed is None:
+            return False
+        task, current = claimed
+        job_id = task.job_id
+        try:
+            runner = self._prepare(task, current)
+        except (Retryable, DatabaseUnavailable):
+            raise
+        except LapseError as error:
+            self._keeper.end(job_id, JobStatus.FAILED, error.message)
+            return True
+        self._supervisor.watch(runner)
+        try:
+            runner.run()
+        except (Drift, TooManyErrors) as error:
+            self._keeper.end(job_id, JobStatus.FAILED, error.message)
+        finally:
+            self._supervisor.release(runner)
+        self._keeper.settle(job_id)
+        return True
+
+    def _work_until_done(self, wanted: list[int]) -> None:
+        """Work in this thread, and in others where the engine gains by it, until nothing is left to do."""
+        helpers = [
+            Thread(target=self._help, args=(wanted,), name=f"lapse-task-{number}", daemon=True)
+            for number in range(1, self._wanted_threads())
+        ]
+        for helper in helpers:
+            helper.start()
+        while wanted and not self._stop.is_set():
+            if self.work_once(wanted):
+                continue
+            if not self._still_worked_on(wanted):
+                break
+            self._stop.wait(IDLE_SECONDS)
+        for helper in helpers:
+            helper.join()
+
+    def _help(self, wanted: list[int]) -> None:
+        try:
+            while not self._stop.is_set() and self.work_once(wanted):
+                continue
+        except LapseError as error:
+            # The task went back to the others; the main thread meets the same trouble and reports it.
+            log.warning("a task was given back: %s", error.message)
+
+    def _serve_tasks(self) -> None:
+        while not self._stop.is_set():
+            try:
+                if not self.work_once():
+                    return
+            except LapseError as error:
+                log.warning("a task was given back: %s", error.message)
+                self._stop.wait(TICK_SECONDS)
+
+    def _still_worked_on(self, wanted: list[int]) -> bool:
+        """Is somebody, here or elsewhere, at work on these jobs?"""
+        with self._catalog.reading() as connection:
+            now = self._engine.now(connection)
+            alive = silent_since(now, settings.load_settings(connection))
+            active = [job for job in stored_jobs.active_jobs(connection) if job.id in wanted]
+            live = any(tasks.live_owners(connection, job.id, alive_since=alive) for job in active)
+        for job in active:
+            self._keeper.settle(job.id)
+        return live or any(job.status in (JobStatus.WAITING, JobStatus.RUNNING) for job in active)
+
+    def _claim(self, jobs: Collection[int] | None) -> tuple[Task, Settings] | None:
+        with self._catalog.reading() as connection:
+            current = settings.load_settings(connection)
+        with self._catalog.writing() as connection:
+            now = self._engine.now(connection)
+            alive = silent_since(now, current)
+            if current.running_tasks != AUTO and tasks.running_tasks(connection, alive_since=alive) >= (
+                current.running_tasks
+            ):
+                return None
+            task = tasks.claim_task(connection, owner=self.id, now=now, silent_since=alive, jobs=jobs)
+            if task is not None:
+                stored_jobs.start_job(connection, task.job_id, owner=self.id, now=now)
+        return None if task is None else (task, current)
+
+    def _prepare(self, task: Task, current: Settings) -> TaskRunner:
+        with self._catalog.reading() as connection:
+            job = stored_jobs.get_job(connection, task.job_id)
+            stored = next((p for p in policies.list_policies(connection) if p.id == job.policy_id), None)
+        if stored is None:
+            raise Drift("the policy was removed")
+        with self._engine.connection() as connection:
+            declared = self._keeper.declared(connection, stored, job.table.partition)
+        if declaring.fingerprint(declared) != job.fingerprint:
+            raise Drift(f"table {stored.table} has changed since the job was created")
+        return TaskRunner(
+            catalog=self._catalog,
+            task=task,
+            job=job,
+            stored=stored,
+            settings=current,
+            target=Target(declared=declared, cutoff=job.cutoff, path=job.path),
+            slots=self._slots,
+            listener=self._listener,
+        )
+
+    def _wanted_threads(self) -> int:
+        with self._catalog.reading() as connection:
+            current = settings.load_settings(connection)
+        wanted = current.scan_worker_count if self._engine.features.concurrent_writers else 1
+        if current.delete_worker_count != self._slot_count:
+            self._slot_count = current.delete_worker_count
+            self._slots = Semaphore(self._slot_count)
+        return wanted
