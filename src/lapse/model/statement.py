@@ -13,6 +13,12 @@ from lapse.model.policy import PolicyChange
 from lapse.model.table import TableName
 
 
+class ColumnAction(StrEnum):
+    DROP = "drop"
+    RENAME = "rename"
+    RETYPE = "change the type of"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassThrough:
     """Nothing of ours: runs as typed. `verb` is the first word in upper case, '' for a comment alone."""
@@ -38,7 +44,10 @@ class CreateTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlterTable:
-    """`ALTER TABLE` with a TTL part; `text` is '' when nothing but TTL was asked for."""
+    """`ALTER TABLE` with a TTL part; `text` is '' when nothing but TTL was asked for.
+
+    `actions` are what the rest of it does to columns, on which the policy may depend.
+    """
 
     text: str
     line: int = 1
@@ -46,6 +55,7 @@ class AlterTable:
     table: TableName
     change: PolicyChange
     if_exists: bool = False
+    actions: tuple[tuple[ColumnAction, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,18 +70,16 @@ class DropTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenameTable:
-    """`ALTER TABLE … RENAME TO` or MySQL's `RENAME TABLE`: policies follow."""
+    """`ALTER TABLE … RENAME TO` or MySQL's `RENAME TABLE`: policies follow.
+
+    `actions` are what the same ALTER TABLE does to columns, under the old name of the table.
+    """
 
     text: str
     line: int = 1
     column: int = 1
     renames: tuple[tuple[TableName, TableName], ...]
-
-
-class ColumnAction(StrEnum):
-    DROP = "drop"
-    RENAME = "rename"
-    RETYPE = "change the type of"
+    actions: tuple[tuple[ColumnAction, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

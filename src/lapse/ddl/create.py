@@ -1,0 +1,89 @@
+"""CREATE TABLE with a TTL part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapse.ddl.cursor import Cursor, without
+from lapse.ddl.declaration import Declaration
+from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
+from lapse.model.statement import CreateTable
+from lapse.model.table import TableName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Header:
+    table: TableName
+    if_not_exists: bool
+    temporary: bool
+
+
+def parse_create_table(cursor: Cursor) -> CreateTable | None:
+    """None when it is no CREATE TABLE, or one without a TTL part."""
+    header = _read_header(cursor)
+    if header is None:
+        return None
+    declaration = Declaration(cursor)
+    read_create_options(cursor, declaration)
+    if not declaration.found:
+        return None
+    line, column = cursor.piece.place
+    return CreateTable(
+        text=without(cursor.piece, declaration.cuts),
+        line=line,
+        column=column,
+        table=header.table,
+        change=declaration.change(),
+        if_not_exists=header.if_not_exists,
+        temporary=header.temporary,
+    )
+
+
+def _read_header(cursor: Cursor) -> _Header | None:
+    if not cursor.take("CREATE"):
+        return None
+    cursor.take("OR", "REPLACE")
+    cursor.take_any("GLOBAL", "LOCAL")
+    temporary = cursor.take_any("TEMP", "TEMPORARY")
+    cursor.take("UNLOGGED")
+    if not cursor.take("TABLE"):
+        return None
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    table = cursor.table_name()
+    return _Header(table=table, if_not_exists=if_not_exists, temporary=temporary) if table else None
+
+
+def read_create_options(cursor: Cursor, declaration: Declaration) -> None:
+    """Everything after the table's name, up to the query of a CREATE TABLE … AS."""
+    while not cursor.done and cursor.key() not in ("AS", "SELECT"):
+        start = cursor.index
+        if cursor.at("WITH", "("):
+            cursor.next()
+            read_storage_parameters(cursor, declaration, start)
+        elif cursor.at("TTL") and _is_bare_ttl(cursor):
+            cursor.next()
+            read_short_parameters(cursor, declaration, start)
+        elif cursor.at("("):
+            cursor.skip_group()
+        elif read_table_option(cursor, declaration, comments=True):
+            _cut_comma(cursor, declaration, start)
+        else:
+            cursor.next()
+
+
+def _is_bare_ttl(cursor: Cursor) -> bool:
+    """`TTL` right after the columns, with nothing or a list behind it."""
+    return cursor.key(-1) == ")" and (cursor.peek(1) is None or cursor.key(1) == "(")
+
+
+def _cut_comma(cursor: Cursor, declaration: Declaration, start: int) -> None:
+    """MySQL lets commas stand between table options: one goes with the option, the one before if it is still there."""
+    if not declaration.cuts or declaration.cuts[-1] != cursor.span(start, cursor.index - 1):
+        return
+    first, last = declaration.cuts[-1]
+    before = cursor.tokens[start - 1]
+    taken = any(cut_start <= before.start < cut_end for cut_start, cut_end in declaration.cuts[:-1])
+    if before.key == "," and not taken:
+        declaration.cuts[-1] = (before.start, last)
+    elif cursor.at(","):
+        declaration.cuts[-1] = (first, cursor.span(cursor.index, cursor.index)[1])

@@ -1,0 +1,227 @@
+"""The TTL clauses that may stand in CREATE TABLE and ALTER TABLE, read into a Declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapse.ddl.comment import parse_comment
+from lapse.ddl.cursor import Cursor, Span, list_cuts
+from lapse.ddl.declaration import Declaration, Origin, within
+from lapse.ddl.lexer import Kind, Token
+from lapse.ddl.literal import is_terminated, unquote
+from lapse.errors import InvalidValue, SyntaxProblem
+from lapse.model import interval, knobs
+from lapse.model.interval import Interval
+
+EXPRESSION = "ttl_expiration_expression"
+DEFAULT_EXPIRE_AFTER = "30 days"
+"""CockroachDB's default, which a bare `TTL` asks for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parameter:
+    """One element of a parenthesised list; `value` are the tokens after `=`."""
+
+    name: str
+    token: Token
+    value: list[Token]
+    span: Span
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name == "ttl" or self.name.startswith("ttl_")
+
+
+def read_storage_parameters(cursor: Cursor, declaration: Declaration, first: int, *, reset: bool = False) -> None:
+    """The list at the cursor; `first` is the number of the token (`WITH`, `SET`, `RESET`) that introduces it."""
+    parameters = _parameter_list(cursor)
+    ours = [parameter.is_ours for parameter in parameters]
+    for parameter in parameters:
+        if parameter.is_ours:
+            _apply(cursor, declaration, parameter, reset=reset)
+    if ours and all(ours):
+        declaration.cuts.append(cursor.span(first, cursor.index - 1))
+    elif any(ours):
+        declaration.cuts.extend(list_cuts([parameter.span for parameter in parameters], ours))
+
+
+def read_short_parameters(cursor: Cursor, declaration: Declaration, first: int) -> None:
+    """The bare `TTL` of the RFC's other syntax, with or without a list whose names may lack their `ttl_`."""
+    token = cursor.tokens[cursor.index - 1]
+    parameters = _parameter_list(cursor) if cursor.at("(") else []
+    names = set()
+    for parameter in parameters:
+        name = parameter.name if parameter.is_ours else f"ttl_{parameter.name}"
+        names.add(name)
+        full = _Parameter(name=name, token=parameter.token, value=parameter.value, span=parameter.span)
+        _apply(cursor, declaration, full, reset=False)
+    if not names & {"ttl_expire_after", EXPRESSION}:
+        declaration.assign_knob("ttl_expire_after", DEFAULT_EXPIRE_AFTER, token)
+    declaration.cuts.append(cursor.span(first, cursor.index - 1))
+
+
+def _parameter_list(cursor: Cursor) -> list[_Parameter]:
+    cursor.expect("(", "here")
+    parameters: list[_Parameter] = []
+    while not cursor.done and not cursor.at(")"):
+        start, depth = cursor.index, 0
+        while not cursor.done and (depth or cursor.key() not in (",", ")")):
+            depth += {"(": 1, ")": -1}.get(cursor.next().key, 0)
+        parameters.append(_parameter(cursor, start, cursor.index))
+        cursor.take(",")
+    if any(parameter.is_ours for parameter in parameters):
+        cursor.expect(")", "to end the list")
+    else:
+        cursor.take(")")
+    return parameters
+
+
+def _parameter(cursor: Cursor, start: int, end: int) -> _Parameter:
+    tokens = cursor.tokens[start:end]
+    if not tokens:
+        raise cursor.problem("expected a parameter")
+    first = tokens[0]
+    name = unquote(first, cursor.dialect) if first.kind in (Kind.QUOTED, Kind.STRING) else first.text
+    value = tokens[2:] if len(tokens) > 1 and tokens[1].key == "=" else tokens[1:]
+    return _Parameter(name=name.lower(), token=first, value=value, span=cursor.span(start, end - 1))
+
+
+def _apply(cursor: Cursor, declaration: Declaration, parameter: _Parameter, *, reset: bool) -> None:
+    if reset:
+        if parameter.value:
+            raise cursor.problem(f"expected a name alone: RESET ({parameter.name}) takes no value", parameter.value[0])
+        declaration.reset(parameter.name, parameter.token)
+    elif parameter.name == EXPRESSION:
+        read_expression(cursor, declaration, parameter.value, parameter.token)
+    else:
+        text = "on" if not parameter.value else read_value(cursor, parameter.value)
+        declaration.assign_knob(parameter.name, text, parameter.token)
+
+
+def read_expression(cursor: Cursor, declaration: Declaration, value: list[Token], token: Token) -> None:
+    from lapse.ddl.expression import parse_expression, recognise_column
+
+    if len(value) != 1 or value[0].kind not in (Kind.STRING, Kind.QUOTED):
+        raise InvalidValue(EXPRESSION, read_value(cursor, value) if value else "", "must be a string")
+    text = knobs.find(EXPRESSION).parse(read_value(cursor, value), EXPRESSION)
+    try:
+        node = parse_expression(text, columns=None)
+    except SyntaxProblem as problem:
+        raise within(cursor, value[0], EXPRESSION, problem) from None
+    declaration.assign_expression(text, recognise_column(node), token)
+
+
+def read_value(cursor: Cursor, tokens: list[Token]) -> str:
+    """The text of a value: `'x'`, `200`, `-1`, `on`, `'x'::interval`, `INTERVAL 'x'`, `INTERVAL 3 MONTH`."""
+    if not tokens:
+        raise cursor.problem("expected a value")
+    first = tokens[0]
+    if not all(is_terminated(token, cursor.dialect) for token in tokens):
+        raise cursor.problem("this quote is never closed", first)
+    if first.key == "(" and tokens[-1].key == ")":
+        return read_value(cursor, tokens[1:-1])
+    if first.key == "INTERVAL" and len(tokens) in (2, 3):
+        quantity = _literal(cursor, tokens[1])
+        return f"INTERVAL '{quantity}' {tokens[2].text}" if len(tokens) == 3 else quantity
+    if first.kind in (Kind.STRING, Kind.QUOTED) and (len(tokens) == 1 or tokens[1].key in ("::", ":::")):
+        return unquote(first, cursor.dialect)
+    if len(tokens) == 1 or (len(tokens) == 2 and first.key in ("-", "+")):
+        return "".join(token.text for token in tokens)
+    raise cursor.problem("expected one value", tokens[1])
+
+
+def _literal(cursor: Cursor, token: Token) -> str:
+    return unquote(token, cursor.dialect) if token.kind in (Kind.STRING, Kind.QUOTED) else token.text
+
+
+def read_table_option(cursor: Cursor, declaration: Declaration, *, comments: bool, replaces: bool = False) -> bool:
+    """One TTL option at the cursor, if there is one; `comments` says whether a COMMENT here is the table's."""
+    start = cursor.index
+    if cursor.key(-1) in _NOT_BEFORE_AN_OPTION:
+        return False
+    if _at_ttl(cursor):
+        _read_ttl(cursor, declaration)
+    elif cursor.at("TTL_ENABLE") and _has_value(cursor):
+        _read_enable(cursor, declaration)
+    elif cursor.at("TTL_JOB_INTERVAL") and _has_value(cursor):
+        token = cursor.next()
+        value = knobs.find("ttl_job_interval").parse(_option_value(cursor), "TTL_JOB_INTERVAL")
+        declaration.assign("job_interval", value, origin=Origin.TIDB, label="TTL_JOB_INTERVAL", token=token)
+    elif cursor.at("REMOVE", "TTL"):
+        declaration.remove(cursor.next())
+        cursor.next()
+    elif comments and cursor.at("COMMENT"):
+        return _read_comment(cursor, declaration, replaces=replaces)
+    else:
+        return False
+    declaration.cuts.append(cursor.span(start, cursor.index - 1))
+    return True
+
+
+_NOT_BEFORE_AN_OPTION = frozenset({"=", ".", "LIKE", "TABLESPACE", "USING", "OF", "BY", "ENGINE", "ON", "COLUMN", "TO"})
+_TEXTS = frozenset({Kind.STRING, Kind.QUOTED})
+
+
+def _at_ttl(cursor: Cursor) -> bool:
+    if not cursor.at("TTL"):
+        return False
+    named = cursor.kind(1) in (Kind.WORD, Kind.QUOTED) and cursor.key(2) == "+"
+    return cursor.key(1) == "=" or named
+
+
+def _has_value(cursor: Cursor) -> bool:
+    return cursor.key(1) in ("=", "ON", "OFF") or cursor.kind(1) in _TEXTS
+
+
+def _read_ttl(cursor: Cursor, declaration: Declaration) -> None:
+    """`TTL [=] column + INTERVAL quantity unit`."""
+    token = cursor.next()
+    cursor.take("=")
+    column = cursor.identifier()
+    if column is None:
+        raise cursor.problem("expected a column after TTL =", hint="write TTL = column + INTERVAL 3 MONTH")
+    if not cursor.at("+"):
+        raise cursor.problem("expected + INTERVAL after TTL = column", hint=f"write TTL = {column} + INTERVAL 3 MONTH")
+    cursor.next()
+    cursor.expect("INTERVAL", "after TTL = column +")
+    declaration.assign_column(column, _read_interval(cursor), token)
+
+
+def _read_interval(cursor: Cursor) -> Interval:
+    sign = cursor.next().key if cursor.key() in ("-", "+") else ""
+    quantity = cursor.next()
+    if quantity.kind not in (Kind.NUMBER, Kind.STRING, Kind.QUOTED) or not is_terminated(quantity, cursor.dialect):
+        raise cursor.problem("expected a number after INTERVAL", quantity)
+    text = sign.replace("+", "") + _literal(cursor, quantity)
+    if cursor.kind() is Kind.WORD and cursor.key() in interval.MYSQL_UNITS:
+        return interval.from_unit(text, cursor.next().text, name="TTL")
+    return interval.parse(text, name="TTL")
+
+
+def _read_enable(cursor: Cursor, declaration: Declaration) -> None:
+    token = cursor.next()
+    value = _option_value(cursor)
+    if value.upper() not in ("ON", "OFF"):
+        raise InvalidValue("TTL_ENABLE", value, "must be 'ON' or 'OFF'")
+    declaration.assign("pause", value.upper() == "OFF", origin=Origin.TIDB, label="TTL_ENABLE", token=token)
+
+
+def _option_value(cursor: Cursor) -> str:
+    cursor.take("=")
+    return read_value(cursor, [cursor.next()])
+
+
+def _read_comment(cursor: Cursor, declaration: Declaration, *, replaces: bool) -> bool:
+    start = cursor.index
+    token = cursor.next()
+    cursor.take("=")
+    text = cursor.peek()
+    rules = parse_comment(read_value(cursor, [text])) if text and text.kind in _TEXTS else None
+    if rules is None:
+        cursor.index = start
+        return False
+    cursor.next()
+    declaration.assign_comment(rules, token, replaces=replaces)
+    if declaration.cut_comments:
+        declaration.cuts.append(cursor.span(start, cursor.index - 1))
+    return True

@@ -1,0 +1,130 @@
+"""SQL text to statements.
+
+Every statement of a connection passes here, so what cannot concern Lapse is told by its first word and leaves at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from lapse.ddl.alter import parse_alter_table
+from lapse.ddl.control import (
+    parse_control_job,
+    parse_drop_table,
+    parse_rename_table,
+    parse_set_global,
+    parse_show,
+)
+from lapse.ddl.create import parse_create_table
+from lapse.ddl.cursor import Cursor
+from lapse.ddl.lexer import DIALECTS, SPACES, Kind
+from lapse.ddl.query import parse_catalog_query
+from lapse.ddl.script import Piece, place, split
+from lapse.errors import InvalidValue, SyntaxProblem
+from lapse.model.statement import PassThrough, Statement
+
+
+def parse(text: str, dialect: str) -> list[Statement]:
+    """The statements of a text, in order; `dialect` is "sqlite", "postgres" or "mysql"."""
+    if dialect not in DIALECTS:
+        raise InvalidValue("dialect", dialect, f"must be one of {', '.join(DIALECTS)}")
+    quick = _pass_quickly(text)
+    if quick is not None:
+        return [quick]
+    statements: list[Statement] = []
+    for piece in split(text, dialect):
+        statements.extend(_parse_piece(piece))
+    return statements
+
+
+def parse_one(text: str, dialect: str) -> Statement:
+    """For a text that holds exactly one statement."""
+    statements = parse(text, dialect)
+    if len(statements) != 1:
+        found = "no statement" if not statements else f"{len(statements)} statements"
+        line, column = (statements[1].line, statements[1].column) if statements else (1, 1)
+        raise SyntaxProblem(f"expected one statement, found {found}", line=line, column=column)
+    return statements[0]
+
+
+_LEADING_VERB = re.compile(f"[{SPACES}]*([A-Za-z]+)")
+
+
+def _pass_quickly(text: str) -> PassThrough | None:
+    """One ordinary statement, told without looking at its tokens; None when that takes more than a glance.
+
+    Without a `;` inside there is one statement, whatever the quotes mean.
+    """
+    match = _LEADING_VERB.match(text)
+    if match is None:
+        return None
+    verb = match[1].upper()
+    body = text.strip(SPACES)
+    if body.endswith(";"):
+        if _may_hide_its_end(body):
+            return None
+        body = body[:-1].rstrip(SPACES)
+    if ";" in body or (verb in _PARSERS and _may_concern(verb, body)):
+        return None
+    if match.start(1) == 0:
+        return PassThrough(text=body, verb=verb)
+    line, column = place(text, match.start(1))
+    return PassThrough(text=body, line=line, column=column, verb=verb)
+
+
+def _may_hide_its_end(body: str) -> bool:
+    """Could the last `;` stand in a comment or in a quote that is never closed?"""
+    odd = body.count("'") % 2 or body.count('"') % 2 or body.count("`") % 2
+    return bool(odd) or any(sign in body for sign in ("--", "#", "/*", "$", "[", "\\"))
+
+
+def _may_concern(verb: str, text: str) -> bool:
+    """A cheap look for the words without which a statement of this kind is not for Lapse."""
+    if verb in ("SELECT", "WITH"):
+        lowered = text.lower()
+        return "reloptions" in lowered or "@@" in lowered or ("[" in lowered and "show" in lowered)
+    if verb == "CREATE":
+        lowered = text.lower()
+        return "ttl" in lowered and "table" in lowered
+    return True
+
+
+def _parse_piece(piece: Piece) -> list[Statement]:
+    verb = _verb(piece)
+    parser = _PARSERS.get(verb)
+    if parser is not None and _may_concern(verb, piece.text):
+        found = parser(Cursor(piece))
+        if found:
+            return found if isinstance(found, list) else [found]
+    line, column = piece.place
+    return [PassThrough(text=piece.text, line=line, column=column, verb=verb)]
+
+
+def _verb(piece: Piece) -> str:
+    for token in piece.tokens:
+        if token.kind is Kind.WORD:
+            return token.key
+        if token.kind not in (Kind.SPACE, Kind.COMMENT) and token.key != "(":
+            break
+    return ""
+
+
+def _set_global(cursor: Cursor) -> list[Statement]:
+    return [*parse_set_global(cursor)]
+
+
+_PARSERS: dict[str, Callable[[Cursor], Statement | list[Statement] | None]] = {
+    "CREATE": parse_create_table,
+    "ALTER": parse_alter_table,
+    "DROP": parse_drop_table,
+    "RENAME": parse_rename_table,
+    "SHOW": parse_show,
+    "PAUSE": parse_control_job,
+    "RESUME": parse_control_job,
+    "CANCEL": parse_control_job,
+    "ADMIN": parse_control_job,
+    "SET": _set_global,
+    "SELECT": parse_catalog_query,
+    "WITH": parse_catalog_query,
+}

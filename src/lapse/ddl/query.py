@@ -1,0 +1,108 @@
+"""SELECTs that read what only Lapse knows: `[SHOW …]`, `pg_class.reloptions`, `@@global.tidb_ttl_…`."""
+
+from __future__ import annotations
+
+from lapse.ddl.control import is_setting
+from lapse.ddl.cursor import Cursor
+from lapse.ddl.lexer import Kind, Token
+from lapse.ddl.literal import unquote
+from lapse.model.statement import CatalogQuery, RelOptions, Show, Variable
+
+_Part = Show | RelOptions | Variable
+
+
+def parse_catalog_query(cursor: Cursor) -> CatalogQuery | None:
+    """None for a query that reads nothing of Lapse's."""
+    wants_options = any(_name(token, cursor.dialect) == "reloptions" for token in cursor.tokens)
+    pieces: list[str | _Part] = []
+    source, position = cursor.piece.source, cursor.piece.start
+    while not cursor.done:
+        start = cursor.index
+        part = _read_part(cursor, wants_options=wants_options)
+        if part is None:
+            cursor.index = start + 1
+            continue
+        first, last = cursor.span(start, cursor.index - 1)
+        pieces += [source[position:first], part]
+        if not isinstance(part, Variable) and not _has_alias(cursor):
+            # Where a sub-query stands in for a table, some engines insist on a name for it.
+            pieces.append(f" AS {_alias(part)}")
+        position = last
+    if not any(isinstance(piece, Show | RelOptions | Variable) for piece in pieces):
+        return None
+    pieces.append(source[position : cursor.piece.end])
+    line, column = cursor.piece.place
+    kept = tuple(piece for piece in _joined(pieces) if piece != "")
+    return CatalogQuery(text=cursor.piece.text, line=line, column=column, pieces=kept)
+
+
+def _joined(pieces: list[str | _Part]) -> list[str | _Part]:
+    joined: list[str | _Part] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        # Show is a string too, but one that stands for a list.
+        if type(piece) is str and type(last) is str:
+            joined[-1] = last + piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _read_part(cursor: Cursor, *, wants_options: bool) -> _Part | None:
+    return _read_show(cursor) or _read_variable(cursor) or (_read_pg_class(cursor) if wants_options else None)
+
+
+def _read_show(cursor: Cursor) -> Show | None:
+    token = cursor.peek()
+    if token and token.kind is Kind.QUOTED and token.text.startswith("["):
+        words = unquote(token, cursor.dialect).upper().split()
+        if len(words) == 2 and words[0] == "SHOW" and words[1] in ("SCHEDULES", "JOBS"):
+            cursor.next()
+            return Show(words[1].lower())
+        return None
+    for what in Show:
+        if cursor.take("[", "SHOW", what.value.upper(), "]"):
+            return what
+    return None
+
+
+def _read_variable(cursor: Cursor) -> Variable | None:
+    if not cursor.take("@@"):
+        return None
+    cursor.take("GLOBAL", ".")
+    token = cursor.peek()
+    if token is None or token.kind is not Kind.WORD or not is_setting(token.text.lower()):
+        return None
+    return Variable(cursor.next().text.lower())
+
+
+def _read_pg_class(cursor: Cursor) -> RelOptions | None:
+    """`pg_class` where a table is named, not where it qualifies a column."""
+    if cursor.key(-1) == ".":
+        return None
+    if _name(cursor.peek(), cursor.dialect) == "pg_catalog" and cursor.key(1) == ".":
+        cursor.index += 2
+    if _name(cursor.peek(), cursor.dialect) != "pg_class" or cursor.key(1) == ".":
+        return None
+    cursor.next()
+    return RelOptions()
+
+
+def _name(token: Token | None, dialect: str) -> str:
+    if token is None or token.kind not in (Kind.WORD, Kind.QUOTED):
+        return ""
+    return token.text.lower() if token.kind is Kind.WORD else unquote(token, dialect)
+
+
+_CLAUSES = frozenset(
+    """WHERE GROUP ORDER HAVING LIMIT OFFSET FETCH FOR UNION EXCEPT INTERSECT WINDOW JOIN INNER LEFT RIGHT FULL CROSS
+    NATURAL ON USING TABLESAMPLE STRAIGHT_JOIN""".split()
+)
+
+
+def _has_alias(cursor: Cursor) -> bool:
+    return cursor.kind() is Kind.QUOTED or (cursor.kind() is Kind.WORD and cursor.key() not in _CLAUSES)
+
+
+def _alias(part: _Part) -> str:
+    return part.value if isinstance(part, Show) else "pg_class"

@@ -1,0 +1,71 @@
+"""A `;` cuts only where a statement ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapse.ddl.lexer import DIALECTS
+from lapse.ddl.script import split
+
+ONE_STATEMENT = [
+    ("sqlite", "SELECT ';' AS \"a;b\", [c;d], `e;f` -- ; \n /* ; */"),
+    ("sqlite", "CREATE TRIGGER x AFTER INSERT ON t BEGIN UPDATE t SET a = CASE WHEN b THEN 1 END; DELETE FROM u; END"),
+    ("sqlite", "CREATE TEMP TRIGGER x BEFORE DELETE ON t BEGIN SELECT 1; END"),
+    ("postgres", "DO $$ BEGIN PERFORM 1; END $$"),
+    ("postgres", "CREATE FUNCTION f() RETURNS int AS $f$ SELECT 1; $f$ LANGUAGE sql"),
+    ("postgres", "CREATE FUNCTION f(a int) RETURNS int BEGIN ATOMIC SELECT CASE a WHEN 1 THEN 2 END; SELECT 3; END"),
+    ("postgres", "CREATE RULE r AS ON INSERT TO t DO ALSO (DELETE FROM a; DELETE FROM b)"),
+    ("postgres", "SELECT E'\\';' , U&'\\0061;'"),
+    (
+        "mysql",
+        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW BEGIN IF NEW.a THEN SET @x = 1; END IF; SET @y = 2; END",
+    ),
+    ("mysql", "CREATE PROCEDURE p() BEGIN WHILE x DO SELECT CASE a WHEN 1 THEN 2 END; END WHILE; END"),
+    ("mysql", "CREATE PROCEDURE p(a INT) IF a > 1 THEN SELECT 1; END IF"),
+    ("mysql", "CREATE DEFINER=`a;b`@`%` EVENT e ON SCHEDULE EVERY 1 DAY DO BEGIN DELETE FROM t; DELETE FROM u; END"),
+    (
+        "mysql",
+        "CREATE PROCEDURE p() BEGIN CASE a WHEN 1 THEN SELECT 1; ELSE BEGIN END; END CASE; SELECT t.end FROM t; END",
+    ),
+    ("mysql", "BEGIN NOT ATOMIC SELECT 1; SELECT 2; END"),
+    ("mysql", "CREATE PROCEDURE p() BEGIN SELECT a FROM (SELECT 1) x FOR UPDATE; END"),
+    ("mysql", "SELECT 'a\\';' , \"b;\" # ; \n"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "text"), ONE_STATEMENT)
+def test_one_statement(dialect: str, text: str) -> None:
+    pieces = split(f"{text};\nSELECT 2;", dialect)
+    assert [piece.text for piece in pieces] == [text.strip(), "SELECT 2"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_transactions_are_not_bodies(dialect: str) -> None:
+    pieces = split("BEGIN; DELETE FROM t; END; COMMIT", dialect)
+    assert [piece.text for piece in pieces] == ["BEGIN", "DELETE FROM t", "END", "COMMIT"]
+
+
+def test_a_comment_belongs_to_the_statement_after_it() -> None:
+    pieces = split("SELECT 1; -- about two\n/* really */ SELECT 2 -- tail\n;\n\n-- the end\n", "sqlite")
+    assert [piece.text for piece in pieces] == [
+        "SELECT 1",
+        "-- about two\n/* really */ SELECT 2 -- tail",
+        "-- the end",
+    ]
+    assert [piece.place for piece in pieces] == [(1, 1), (2, 14), (5, 1)]
+
+
+def test_empty_statements_are_nothing() -> None:
+    assert split(" ;; \n ; ", "sqlite") == []
+
+
+@given(text=st.text(alphabet=";'\"`$-/*#[]\\ \nabcEN()"), dialect=st.sampled_from(DIALECTS))
+def test_pieces_are_slices_in_order(text: str, dialect: str) -> None:
+    end = 0
+    for piece in split(text, dialect):
+        assert text[piece.start : piece.end].rstrip() == piece.text
+        assert text[end : piece.start].strip(" \n;") == ""
+        end = piece.end
+    assert text[end:].strip(" \n;") == ""
