@@ -25,7 +25,7 @@ class Catalog:
         """A connection for reading; raises CatalogMissing where nothing was ever declared."""
         with self.engine.connection() as connection:
             bound = self.bind(connection)
-            self._require(bound)
+            self.require(bound)
             yield bound
 
     @contextmanager
@@ -40,9 +40,8 @@ class Catalog:
         """The same connection, finding the catalog's tables in their schema."""
         return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})
 
-    def exists(self) -> bool:
-        with self.engine.connection() as connection:
-            return migrations.installed_version(self.bind(connection), self.engine.catalog_schema) is not None
+    def is_installed(self, connection: Connection) -> bool:
+        return self._ready or migrations.installed_version(connection, self.engine.catalog_schema) is not None
 
     def ensure(self, connection: Connection) -> None:
         """Install or upgrade, inside the caller's transaction."""
@@ -56,7 +55,8 @@ class Catalog:
             if version < VERSION:
                 migrations.upgrade(connection, version)
 
-    def _require(self, connection: Connection) -> None:
+    def require(self, connection: Connection) -> None:
+        """Raises CatalogMissing where nothing was ever declared."""
         if self._ready:
             return
         version = migrations.installed_version(connection, self.engine.catalog_schema)

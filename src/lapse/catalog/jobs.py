@@ -95,6 +95,13 @@ def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = 
     return [_job(row) for row in connection.execute(query).mappings()]
 
 
+def last_jobs(connection: Connection) -> dict[int, Job]:
+    """The newest ended job of each physical table."""
+    newest = select(func.max(job.c.job_id)).where(job.c.finished_at.is_not(None)).group_by(job.c.table_id)
+    rows = connection.execute(_query().where(job.c.job_id.in_(newest))).mappings()
+    return {row["table_id"]: _job(row) for row in rows}
+
+
 def start_job(connection: Connection, job_id: int, *, owner: str, now: datetime) -> None:
     connection.execute(
         update(job)

@@ -125,6 +125,10 @@ def sync_tables(connection: Connection, policy_id: int, partitions: Sequence[str
     return list_tables(connection, policy_id)
 
 
+def set_fingerprint(connection: Connection, policy_id: int, fingerprint: str) -> None:
+    connection.execute(update(policy).where(policy.c.policy_id == policy_id).values(fingerprint=fingerprint))
+
+
 def set_next_run(connection: Connection, table_id: int, at: datetime | None) -> None:
     connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at))
 

@@ -140,6 +140,10 @@ class Engine(ABC):
     def atomic(self, connection: Connection) -> AbstractContextManager[None]:
         """A context manager: all or nothing on this connection, nested in the transaction that is open, if one is."""
 
+    @abstractmethod
+    def in_transaction(self, connection: Connection) -> bool:
+        """Is a transaction open on this connection that somebody else will end?"""
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """The one boundary where a driver's errors become Lapse's."""

@@ -82,9 +82,12 @@ class SqliteEngine(Engine):
             for suffix in ("", "-wal", "-shm", "-journal"):
                 FilePath(f"{self.path}{suffix}").unlink(missing_ok=True)
 
+    def in_transaction(self, connection: Connection) -> bool:
+        return _raw(connection).in_transaction
+
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
-        raw: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        raw = _raw(connection)
         nested = raw.in_transaction
         begin, commit, rollback = "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"
         if nested:
@@ -329,6 +332,12 @@ class SqliteEngine(Engine):
     def begin_implicitly(self, raw: Any, verb: str) -> None:
         if not raw.in_transaction and verb not in _NO_TRANSACTION:
             raw.execute("BEGIN")
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    return raw
 
 
 def _with_managed(declared: Declared) -> Declared:

@@ -1,0 +1,180 @@
+"""The facade: the only place that wires everything together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+from lapse import ddl
+from lapse.app.declaring import Declarer
+from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.frontend import Frontend, Parameters
+from lapse.app.preview import Preview, preview
+from lapse.app.result import Result
+from lapse.app.status import TableStatus, table_statuses
+from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import jobs as stored_jobs
+from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.workers import WorkerRow
+from lapse.clock import Clock
+from lapse.engines import open_engine
+from lapse.errors import NotFound
+from lapse.model import settings as setting_model
+from lapse.model.job import Job
+from lapse.model.policy import PolicyChange
+from lapse.model.statement import JobAction, PassThrough
+from lapse.model.table import TableName
+from lapse.runner.events import Listener, Silent
+from lapse.runner.jobs import JobKeeper
+from lapse.runner.worker import RunResult, Worker
+
+HISTORY_LIMIT = 50
+
+
+class Lapse:
+    """One database. Opens connections as it needs them; `close` gives them back.
+
+    with lapse.open("sqlite:///app.db") as db:
+        db.execute("ALTER TABLE events SET (ttl_expire_after = '30 days')")
+        print(db.run().deleted)
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        self.engine = open_engine(url, clock)
+        self.catalog = Catalog(self.engine)
+        self._keeper = JobKeeper(self.catalog, "frontend", Silent())
+        self.frontend = Frontend(self.catalog, self._keeper)
+        self._declarer = Declarer(self.catalog)
+
+    def __enter__(self) -> Lapse:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    # SQL
+
+    def execute(self, sql: str, parameters: Parameters = None) -> Result:
+        """Run one or more statements, TTL ones included; returns the result of the last."""
+        result = Result(rowcount=0)
+        notices: tuple[str, ...] = ()
+        for result in self.script(sql, parameters):
+            notices += result.notices
+        return Result(columns=result.columns, rows=result.rows, rowcount=result.rowcount, notices=notices)
+
+    def script(self, sql: str, parameters: Parameters = None) -> Iterator[Result]:
+        """Run statements one by one on one connection; each commits by itself unless the text says BEGIN."""
+        statements = ddl.parse(sql, self.engine.dialect)
+        with self.engine.connection() as connection:
+            for statement in statements:
+                if isinstance(statement, PassThrough) and not statement.verb:
+                    continue
+                yield self.frontend.execute(connection, statement, parameters)
+
+    # Looking
+
+    def policies(self) -> list[StoredPolicy]:
+        with self.catalog.reading() as connection:
+            return policies.list_policies(connection)
+
+    def status(self) -> list[TableStatus]:
+        with self.catalog.reading() as connection:
+            return table_statuses(connection, self.engine.now(connection))
+
+    def jobs(self) -> list[Job]:
+        """Jobs that are active now."""
+        with self.catalog.reading() as connection:
+            return stored_jobs.active_jobs(connection)
+
+    def history(self, table: str | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
+        """Jobs that are active or have ended, newest first."""
+        with self.catalog.reading() as connection:
+            name = None if table is None else self._stored(table).table
+            return stored_jobs.recent_jobs(connection, limit=limit, name=name)
+
+    def workers(self) -> list[WorkerRow]:
+        with self.catalog.reading() as connection:
+            return workers.list_workers(connection)
+
+    def preview(self, table: str) -> list[Preview]:
+        """What a run would do, one for each physical table."""
+        stored = self._stored(table)
+        with self.catalog.reading() as connection:
+            parts = policies.list_tables(connection, stored.id)
+            return [preview(self.engine, self._keeper, connection, stored, part.partition) for part in parts]
+
+    def doctor(self, *, repair: bool = False) -> list[Finding]:
+        return Doctor(self.catalog).examine(repair=repair)
+
+    # Doing
+
+    def run(self, table: str | None = None, *, listener: Listener | None = None) -> RunResult:
+        """Run what is due, or `table` now, and return when it is done."""
+        only = None if table is None else self._stored(table)
+        return self.worker(listener).run(only)
+
+    def worker(self, listener: Listener | None = None) -> Worker:
+        with self.catalog.writing():
+            pass
+        return Worker(self.catalog, listener)
+
+    def pause(self, table: str) -> None:
+        self._set_pause(table, True)
+
+    def resume(self, table: str) -> None:
+        self._set_pause(table, False)
+
+    def cancel(self, table: str) -> list[Job]:
+        """Cancel the active jobs of a table."""
+        stored = self._stored(table)
+        return [self.control(job.id, JobAction.CANCEL) for job in self.jobs() if job.policy_id == stored.id]
+
+    def control(self, job_id: int, action: JobAction) -> Job:
+        """Ask for one job to pause, go on or be cancelled."""
+        with self.catalog.writing() as connection:
+            stored_jobs.request(connection, job_id, action, self.engine.now(connection))
+        return self._keeper.settle(job_id)
+
+    # Settings
+
+    def settings(self) -> dict[str, str]:
+        """Every setting with its text, defaults included."""
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            stored = settings.stored_texts(bound) if self.catalog.is_installed(bound) else {}
+        return {name: stored.get(name, setting.default) for name, setting in setting_model.SETTINGS.items()}
+
+    def set_setting(self, name: str, value: str) -> tuple[str, str]:
+        setting_model.normalise(name, value)
+        with self.catalog.writing() as connection:
+            return settings.save_setting(connection, name, value, self.engine.now(connection))
+
+    def reset_setting(self, name: str) -> tuple[str, str]:
+        with self.catalog.writing() as connection:
+            name = settings.reset_setting(connection, name)
+        return name, setting_model.find(name).default
+
+    def _set_pause(self, table: str, pause: bool) -> None:
+        stored = self._stored(table)
+        change = PolicyChange(set={"pause": pause})
+        with self.catalog.writing() as connection:
+            self._declarer.change(connection, stored.table, change, stored.source)
+        for job in self.jobs():
+            if job.policy_id == stored.id:
+                self._keeper.settle(job.id)
+
+    def _stored(self, table: str) -> StoredPolicy:
+        name = ddl.parse_table_name(table, self.engine.dialect)
+        with self.catalog.reading() as connection:
+            stored = self._declarer.stored(connection, name)
+        if stored is None:
+            raise NotFound(f"table {table} has no TTL policy", hint="`lapse status` lists the policies")
+        return stored
+
+
+__all__ = ["Finding", "Lapse", "Level", "Listener", "Preview", "Result", "RunResult", "TableStatus"]

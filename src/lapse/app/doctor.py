@@ -1,0 +1,123 @@
+"""Looks for what is wrong, or could be better, and mends what can be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from lapse.app.declaring import Declarer
+from lapse.catalog import Catalog, policies
+from lapse.catalog.policies import StoredPolicy
+from lapse.engines.base import Declared
+from lapse.errors import Drift, LapseError, Refused, TableNotFound
+from lapse.runner import declared as declaring
+
+
+class Level(StrEnum):
+    OK = "ok"
+    ADVICE = "advice"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """`fix` is what to run; `mended` says that `--repair` has done it."""
+
+    level: Level
+    subject: str
+    text: str
+    fix: str | None = None
+    mended: bool = False
+
+
+class Doctor:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._declarer = Declarer(catalog)
+
+    def examine(self, *, repair: bool) -> list[Finding]:
+        with self._catalog.reading() as connection:
+            known = policies.list_policies(connection)
+        findings: list[Finding] = []
+        for stored in known:
+            found = list(self._examine_policy(stored, repair=repair))
+            findings += found or [Finding(level=Level.OK, subject=str(stored.table), text="in order")]
+        return findings
+
+    def _examine_policy(self, stored: StoredPolicy, *, repair: bool) -> Iterator[Finding]:
+        with self._engine.connection() as connection:
+            gone = self._table_gone(connection, stored)
+            if gone is None:
+                try:
+                    declared = declaring.load(self._engine, connection, stored)
+                    yield from self._examine_table(connection, stored, declared, repair=repair)
+                except (Drift, Refused) as error:
+                    yield Finding(
+                        level=Level.PROBLEM,
+                        subject=str(stored.table),
+                        text=error.message,
+                        fix=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
+                    )
+        if gone is not None:
+            yield self._forget(stored, gone, repair=repair)
+
+    def _table_gone(self, connection: Connection, stored: StoredPolicy) -> str | None:
+        try:
+            self._engine.describe(connection, stored.table)
+        except TableNotFound:
+            return f"table {stored.table} does not exist any more, but its policy does"
+        return None
+
+    def _forget(self, stored: StoredPolicy, text: str, *, repair: bool) -> Finding:
+        if repair:
+            with self._catalog.writing() as connection:
+                self._engine.dropped(connection, stored.table)
+                self._declarer.forget(connection, stored, "the table was dropped")
+        return Finding(
+            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
+        )
+
+    def _examine_table(
+        self, connection: Connection, stored: StoredPolicy, declared: Declared, *, repair: bool
+    ) -> Iterator[Finding]:
+        subject = str(stored.table)
+        missing = self._engine.missing_parts(connection, declared)
+        if missing:
+            yield self._reinstall(stored, declared, missing, repair=repair)
+            if not repair:
+                return
+        if declaring.fingerprint(declared) != stored.fingerprint:
+            yield self._accept_shape(stored, declared, repair=repair)
+        self._engine.check(connection, declared, stored.policy)
+        for advice in self._engine.advice(connection, declared):
+            yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
+
+    def _reinstall(self, stored: StoredPolicy, declared: Declared, missing: list[str], *, repair: bool) -> Finding:
+        text = f"missing in the database: {', '.join(missing)}"
+        if repair:
+            try:
+                with self._engine.transaction() as connection:
+                    self._engine.install(connection, declared, stored.policy)
+            except LapseError as error:
+                return Finding(
+                    level=Level.PROBLEM, subject=str(stored.table), text=f"{text}; repair failed: {error.message}"
+                )
+        return Finding(
+            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
+        )
+
+    def _accept_shape(self, stored: StoredPolicy, declared: Declared, *, repair: bool) -> Finding:
+        if repair:
+            with self._catalog.writing() as connection:
+                policies.set_fingerprint(connection, stored.id, declaring.fingerprint(declared))
+        return Finding(
+            level=Level.PROBLEM,
+            subject=str(stored.table),
+            text="a column that the policy or the paging depends on was changed behind Lapse's back",
+            fix="check that the policy still means what it should, then lapse doctor --repair",
+            mended=repair,
+        )
