@@ -17,13 +17,13 @@ from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.clock import Clock
+from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
 from lapse.errors import NotFound
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction, PassThrough
-from lapse.model.table import TableName
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import RunResult, Worker
@@ -169,7 +169,7 @@ class Lapse:
                 self._keeper.settle(job.id)
 
     def _stored(self, table: str) -> StoredPolicy:
-        name = ddl.parse_table_name(table, self.engine.dialect)
+        name = parse_table_name(table, self.engine.dialect)
         with self.catalog.reading() as connection:
             stored = self._declarer.stored(connection, name)
         if stored is None:
