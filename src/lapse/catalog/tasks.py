@@ -76,30 +76,30 @@ def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
     return int(connection.execute(query.select_from(task)).scalar_one())
 
 
-def save_progress(connection: Connection, held: Task, progress: Progress) -> None:
+def save_progress(connection: Connection, lease: Task, progress: Progress) -> None:
     """The checkpoint; raises Fenced when the lease is lost, and then the caller's transaction must roll back."""
-    _write(connection, held, **_values(progress))
+    _write(connection, lease, **_values(progress))
 
 
 def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:
     """Say that these tasks are being worked on; returns the ids of those whose lease is lost."""
     lost = []
-    for held in leases:
+    for lease in leases:
         result = connection.execute(
-            update(task).where(task.c.task_id == held.id, task.c.fence == held.fence).values(heartbeat_at=now)
+            update(task).where(task.c.task_id == lease.id, task.c.fence == lease.fence).values(heartbeat_at=now)
         )
         if result.rowcount != 1:
-            lost.append(held.id)
+            lost.append(lease.id)
     return lost
 
 
-def resign_task(connection: Connection, held: Task, progress: Progress) -> None:
+def resign_task(connection: Connection, lease: Task, progress: Progress) -> None:
     """Give the task back, to be taken up from its cursor by anybody."""
-    _write(connection, held, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
+    _write(connection, lease, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
 
 
-def finish_task(connection: Connection, held: Task, progress: Progress) -> None:
-    _write(connection, held, status=TaskStatus.FINISHED, **_values(progress))
+def finish_task(connection: Connection, lease: Task, progress: Progress) -> None:
+    _write(connection, lease, status=TaskStatus.FINISHED, **_values(progress))
 
 
 def list_tasks(connection: Connection, job_id: int) -> list[Task]:
@@ -143,12 +143,12 @@ def last_errors(connection: Connection, job_id: int) -> list[str]:
     return [str(row[0]) for row in connection.execute(query)]
 
 
-def _write(connection: Connection, held: Task, **values: object) -> None:
+def _write(connection: Connection, lease: Task, **values: object) -> None:
     result = connection.execute(
-        update(task).where(task.c.task_id == held.id, task.c.fence == held.fence).values(**values)
+        update(task).where(task.c.task_id == lease.id, task.c.fence == lease.fence).values(**values)
     )
     if result.rowcount != 1:
-        raise Fenced(f"task {held.id} of job {held.job_id} belongs to another worker now")
+        raise Fenced(f"task {lease.id} of job {lease.job_id} belongs to another worker now")
 
 
 def _values(progress: Progress) -> dict[str, object]:
