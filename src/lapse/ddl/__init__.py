@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from lapse.ddl.comment import CommentRules, parse_comment
+from lapse.ddl.convert import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.expression import parse_expression, recognise_column
 from lapse.ddl.parser import parse, parse_one
+from lapse.ddl.render import render, render_options
 
-__all__ = ["CommentRules", "parse", "parse_comment", "parse_expression", "parse_one", "recognise_column"]
+__all__ = [
+    "CONVERT_TARGETS",
+    "CommentRules",
+    "ConvertResult",
+    "convert",
+    "parse",
+    "parse_comment",
+    "parse_expression",
+    "parse_one",
+    "recognise_column",
+    "render",
+    "render_options",
+]

@@ -13,7 +13,7 @@ from lapse.model.policy import PartitionRule
 NEVER = "NULL"
 """The expression of a table on which only some partitions have TTL: no row outside them expires."""
 
-_ITEM = re.compile(r"\s*(?:(?P<partition>.+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
+_ITEM = re.compile(r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
 MAX_SECONDS = 2**31
 
 

@@ -24,7 +24,7 @@ def parse_create_table(cursor: Cursor) -> CreateTable | None:
     if header is None:
         return None
     declaration = Declaration(cursor)
-    read_create_options(cursor, declaration)
+    _read_options(cursor, declaration)
     if not declaration.found:
         return None
     line, column = cursor.piece.place
@@ -53,7 +53,16 @@ def _read_header(cursor: Cursor) -> _Header | None:
     return _Header(table=table, if_not_exists=if_not_exists, temporary=temporary) if table else None
 
 
-def read_create_options(cursor: Cursor, declaration: Declaration) -> None:
+def read_create(cursor: Cursor) -> Declaration | None:
+    """Only what a CREATE TABLE declares, a comment that declares it to be cut on every engine."""
+    if _read_header(cursor) is None:
+        return None
+    declaration = Declaration(cursor, cut_comments=True)
+    _read_options(cursor, declaration)
+    return declaration
+
+
+def _read_options(cursor: Cursor, declaration: Declaration) -> None:
     """Everything after the table's name, up to the query of a CREATE TABLE … AS."""
     while not cursor.done and cursor.key() not in ("AS", "SELECT"):
         start = cursor.index

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from lapse.ddl.vocabulary import FUNCTIONS, NOW, NOW_FUNCTIONS, OPERATORS, OTHER_FUNCTIONS, TYPES, why_not
 from lapse.errors import InvalidValue
 from lapse.model import interval
 from lapse.model.expression import (
@@ -54,11 +55,11 @@ class Translator:
         if self._depth > MAX_DEPTH:
             raise Refusal("the expression is nested too deeply", 0)
         kind = type(node).__name__
-        if kind in _OPERATORS:
-            result: Node = Binary(_OPERATORS[kind], self.translate(node.this), self.translate(node.expression))
-        elif kind in _FUNCTIONS:
-            result = Call(_FUNCTIONS[kind], self._arguments(node))
-        elif kind in _NOW:
+        if kind in OPERATORS:
+            result: Node = Binary(OPERATORS[kind], self.translate(node.this), self.translate(node.expression))
+        elif kind in FUNCTIONS:
+            result = Call(FUNCTIONS[kind], self._arguments(node))
+        elif kind in NOW:
             result = Now()
         elif kind in _HANDLERS:
             result = _HANDLERS[kind](self, node)
@@ -68,7 +69,9 @@ class Translator:
         return result
 
     def _refuse(self, node: Any, message: str | None = None, hint: str | None = None) -> Refusal:
-        return Refusal(message or _why_not(node), self._offset(node), hint)
+        offset = self._offset(node)
+        function = re.match(r"(\w+)\s*\(", self._text[offset:])
+        return Refusal(message or why_not(node, function[1] if function else ""), offset, hint)
 
     def _offset(self, node: Any) -> int:
         """Where a node stands; sqlglot remembers that of names and functions only."""
@@ -149,9 +152,9 @@ class Translator:
         operand = self.translate(node.this)
         if kind in ("JSON", "JSONB"):
             return operand
-        target = next((name for name, kinds in _TYPES.items() if kind in kinds), None)
+        target = next((name for name, kinds in TYPES.items() if kind in kinds), None)
         if target is None:
-            raise self._refuse(node, f"a cast to {kind} is not supported", f"known types: {', '.join(_TYPES)}")
+            raise self._refuse(node, f"a cast to {kind} is not supported", f"known types: {', '.join(TYPES)}")
         if target == "interval" and isinstance(operand, Text):
             return self._span(operand.value, node)
         return Cast(operand, target)
@@ -202,6 +205,8 @@ class Translator:
 
     def between(self, node: Any) -> Node:
         operand = self.translate(node.this)
+        if node.args.get("symmetric"):
+            raise self._refuse(node, "BETWEEN SYMMETRIC is not supported in an expression")
         low, high = self.translate(node.args["low"]), self.translate(node.args["high"])
         found = Binary("AND", Binary(">=", operand, low), Binary("<=", operand, high))
         return _negated(found) if node.args.get("negate") else found
@@ -238,14 +243,19 @@ class Translator:
             raise self._refuse(node, "date_trunc takes 'day' only")
         return Call("date_trunc_day", (self.translate(node.this),))
 
+    def unix_time(self, node: Any) -> Node:
+        if any(value is not None for name, value in node.args.items() if name != "this"):
+            raise self._refuse(node, "to_timestamp takes unix seconds and nothing else")
+        return Call("to_timestamp", (self.translate(node.this),))
+
     def call(self, node: Any) -> Node:
         """A function that sqlglot has no class for."""
         name = str(node.this).lower()
         arguments = node.expressions
-        if name in _NOW_FUNCTIONS and not arguments:
+        if name in NOW_FUNCTIONS and not arguments:
             return Now()
-        if name in _OTHER_FUNCTIONS and len(arguments) == 1:
-            return Call(_OTHER_FUNCTIONS[name], (self.translate(arguments[0]),))
+        if name in OTHER_FUNCTIONS and len(arguments) == 1:
+            return Call(OTHER_FUNCTIONS[name], (self.translate(arguments[0]),))
         if name == "json_unquote" and len(arguments) == 1:
             inner = self.translate(arguments[0])
             if isinstance(inner, JsonPath):
@@ -267,73 +277,6 @@ def _dollar_path(key: str) -> tuple[str | int, ...]:
     return tuple(name or int(index) for name, index in steps)
 
 
-def _why_not(node: Any) -> str:
-    kind = type(node).__name__
-    bases = {base.__name__ for base in type(node).__mro__}
-    name = str(node.this) if kind == "Anonymous" else kind.upper()
-    if kind in ("Subquery", "Select", "Exists", "Union"):
-        return "sub-queries are not allowed in an expression"
-    if "AggFunc" in bases:
-        return f"aggregates such as {name} are not allowed in an expression"
-    if kind == "Window":
-        return "window functions are not allowed in an expression"
-    if kind in ("Placeholder", "Parameter", "SessionParameter"):
-        return "parameters are not allowed in an expression"
-    if kind in ("Rand", "Uuid") or name.lower() in _VOLATILE:
-        return f"{name.lower()}() gives another value at each call, so it cannot say when a row expires"
-    if kind == "Star":
-        return "* is not allowed in an expression"
-    if kind == "Alias":
-        return "expected one expression and nothing else"
-    return f"function {name.lower()}() is not known" if "Func" in bases else f"{name} is not supported in an expression"
-
-
-_VOLATILE = frozenset(
-    """clock_timestamp timeofday gen_random_uuid uuid rand random nextval sysdate sleep pg_sleep txid_current
-    unix_timestamp""".split()
-)
-_NOW = frozenset({"CurrentTimestamp", "UtcTimestamp", "Localtimestamp", "CurrentDatetime"})
-_NOW_FUNCTIONS = frozenset(
-    {"now", "transaction_timestamp", "statement_timestamp", "current_timestamp", "utc_timestamp"}
-)
-_OTHER_FUNCTIONS = {"from_unixtime": "to_timestamp", "to_timestamp": "to_timestamp", "char_length": "length"}
-_FUNCTIONS = {
-    "Coalesce": "coalesce",
-    "Nullif": "nullif",
-    "Greatest": "greatest",
-    "Least": "least",
-    "Lower": "lower",
-    "Upper": "upper",
-    "Length": "length",
-    "Abs": "abs",
-    "Round": "round",
-}
-_OPERATORS = {
-    "EQ": "=",
-    "NEQ": "<>",
-    "LT": "<",
-    "LTE": "<=",
-    "GT": ">",
-    "GTE": ">=",
-    "NullSafeEQ": "IS NOT DISTINCT FROM",
-    "NullSafeNEQ": "IS DISTINCT FROM",
-    "And": "AND",
-    "Or": "OR",
-    "Mul": "*",
-    "Div": "/",
-    "Mod": "%",
-    "DPipe": "||",
-}
-_TYPES = {
-    "timestamptz": {"TIMESTAMPTZ", "TIMESTAMPLTZ"},
-    "timestamp": {"TIMESTAMP", "TIMESTAMPNTZ", "DATETIME", "DATETIME2", "DATETIME64"},
-    "date": {"DATE"},
-    "interval": {"INTERVAL"},
-    "integer": {"INT", "BIGINT", "SMALLINT", "TINYINT", "MEDIUMINT", "UBIGINT", "UINT"},
-    "float": {"FLOAT", "DOUBLE", "DECIMAL", "REAL"},
-    "text": {"TEXT", "VARCHAR", "CHAR", "NCHAR", "NVARCHAR"},
-    "boolean": {"BOOLEAN"},
-}
 _HANDLERS: dict[str, Callable[[Translator, Any], Node]] = {
     "Column": Translator.column,
     "Literal": Translator.literal,
@@ -359,7 +302,7 @@ _HANDLERS: dict[str, Callable[[Translator, Any], Node]] = {
     "JSONExtractScalar": Translator.json,
     "TimestampTrunc": Translator.truncation,
     "DateTrunc": Translator.truncation,
-    "UnixToTime": lambda self, node: Call("to_timestamp", (self.translate(node.this),)),
+    "UnixToTime": Translator.unix_time,
     "CurrentDate": lambda _, __: Cast(Now(), "date"),
     "Anonymous": Translator.call,
 }
