@@ -1,0 +1,14 @@
+"""The databases the conformance suite runs on, each started privately.
+
+A backend makes empty databases and knows how the engine spells a few types. Adding an engine is adding a module here
+and its name to `BACKENDS`.
+"""
+
+from __future__ import annotations
+
+from tests.backends.base import Backend
+from tests.backends.sqlite import SqliteBackend
+
+BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend}
+
+__all__ = ["BACKENDS", "Backend"]

@@ -1,0 +1,37 @@
+"""What a conformance test needs from a database server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+
+class Backend(ABC):
+    """One server, shared by the tests of a process; every test gets a database of its own."""
+
+    instant: ClassVar[str]
+    """A column type for instants: `<name> {instant}`."""
+    wall_clock: ClassVar[str]
+    """A column type for times without a zone."""
+    bigint: ClassVar[str] = "BIGINT"
+    text: ClassVar[str] = "TEXT"
+    key_text: ClassVar[str] = "TEXT"
+    """A text type that can be a primary key."""
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls) -> str | None:
+        """Why this server cannot be started here; None if it can."""
+
+    @abstractmethod
+    def create(self) -> str:
+        """A new, empty database; returns its URL."""
+
+    @abstractmethod
+    def drop(self, url: str) -> None: ...
+
+    def close(self) -> None:
+        """Stop the server."""
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,23 @@
+"""One fresh database per test, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.backends import BACKENDS
+from tests.conformance.harness import Harness
+from tests.conftest import Servers
+
+
+@pytest.fixture(params=list(BACKENDS))
+def h(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Harness]:
+    backend = servers.get(request.param)
+    url = backend.create()
+    harness = Harness(backend, url)
+    try:
+        yield harness
+    finally:
+        harness.close()
+        backend.drop(url)

@@ -1,0 +1,38 @@
+"""Servers for the whole test session, started on first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.backends import BACKENDS, Backend
+
+
+class Servers:
+    """Starts each backend once per process."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Backend] = {}
+
+    def get(self, name: str) -> Backend:
+        if name not in self._running:
+            reason = BACKENDS[name].why_not()
+            if reason is not None:
+                if os.environ.get("CI"):
+                    pytest.fail(f"{name}: {reason}")
+                pytest.skip(f"{name}: {reason}")
+            self._running[name] = BACKENDS[name]()
+        return self._running[name]
+
+    def close(self) -> None:
+        for backend in self._running.values():
+            backend.close()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    started = Servers()
+    yield started
+    started.close()
