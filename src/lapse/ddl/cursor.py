@@ -25,7 +25,7 @@ class Cursor:
         self.tokens: list[Token] = []
         self.index = 0
         self._comments: dict[int, Span] = {}
-        for token in piece.tokens:
+        for token in piece.tokens():
             self._add(token)
 
     def _add(self, token: Token) -> None:

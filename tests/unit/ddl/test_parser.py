@@ -206,8 +206,9 @@ def test_catalog_queries(text: str, pieces: tuple[object, ...] | None, dialect: 
         assert statement.pieces == pieces
 
 
-def test_ordinary_statements_pass_at_a_glance() -> None:
-    text = "INSERT INTO t (a, b, c) VALUES " + ", ".join("('some text', 12345, 'more text')" for _ in range(300))
+@pytest.mark.parametrize("value", ["'some text'", "'some; text'"])
+def test_ordinary_statements_pass_at_a_glance(value: str) -> None:
+    text = "INSERT INTO t (a, b, c) VALUES " + ", ".join(f"({value}, 12345, 'more text')" for _ in range(300))
     rounds = 200
     parse(text, "postgres")
     started = time.perf_counter()
