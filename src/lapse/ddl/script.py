@@ -162,7 +162,7 @@ class _Body:
         self._before_last, self._last = self._last, word
 
     def _object_kind(self, key: str) -> str:
-        if key in ("TABLE", "VIEW", "INDEX", "("):
+        if key in ("TABLE", "VIEW", "INDEX", "DATABASE", "SCHEMA", "USER", "ROLE"):
             return "other"
         return key if key in _ROUTINES or key == "RULE" else ""
 

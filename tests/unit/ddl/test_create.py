@@ -131,6 +131,7 @@ def test_comments(comment: str, expected: dict[str, Any], dialect: str) -> None:
         ('CREATE TABLE "a;--/*\'" (a int)', TableName("a;--/*'"), "postgres"),
         ('CREATE TABLE Größe."Tabelle" (a int)', TableName("Tabelle", "größe"), "postgres"),
         ("CREATE TABLE Events (a int)", TableName("events"), "postgres"),
+        ("CREATE TABLE ÄRGER (a int)", TableName("Ärger"), "postgres"),
         ("CREATE TABLE Events (a int)", TableName("Events"), "mysql"),
         ("CREATE TABLE db.public.Events (a int)", TableName("events", "public"), "postgres"),
         ("CREATE TABLE 日本 (a int)", TableName("日本"), "sqlite"),
@@ -210,6 +211,12 @@ def test_errors_have_a_place_in_the_whole_text() -> None:
     assert (caught.value.line, caught.value.column) == (4, 13)
     with pytest.raises(PolicyConflict, match="line 2, column 33"):
         parse_one("CREATE TABLE t (a int)\nWITH (ttl_expire_after = '5m')  TTL = c + INTERVAL 1 DAY", "sqlite")
+
+
+def test_ttl_on_alone_says_nothing() -> None:
+    statement = created("CREATE TABLE t (a int) WITH (ttl = 'on')")
+    with pytest.raises(PolicyConflict, match="so ttl cannot be set"):
+        statement.change.apply_to(None, "t")
 
 
 def test_notices() -> None:
