@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lapse.ddl import parse_one
 from lapse.ddl.lexer import DIALECTS
@@ -177,3 +180,27 @@ def test_an_error_in_an_expression_has_the_place_of_its_string() -> None:
     with pytest.raises(SyntaxProblem) as caught:
         parse_one("ALTER TABLE t\nSET (ttl_expiration_expression = 'a +')", "sqlite")
     assert (caught.value.line, caught.value.column) == (2, 34)
+
+
+OURS = ["SET (ttl_expire_after = '5m')", "RESET (ttl_label_metrics, ttl_job_cron)", "SET (ttl_select_batch_size=5)"]
+THEIRS = ["ADD COLUMN a int DEFAULT f(1, 2)", "SET (fillfactor = 70)", "DROP COLUMN b", "ENGINE = x CHARSET = y"]
+
+
+@given(
+    actions=st.lists(st.sampled_from(OURS + THEIRS), min_size=1),
+    separator=st.sampled_from([",", ", ", " , ", ",\n  ", " /* , */, "]),
+    dialect=st.sampled_from(DIALECTS),
+)
+def test_what_is_left_is_what_was_not_ours(actions: list[str], separator: str, dialect: str) -> None:
+    statement = parse_one(f"ALTER TABLE t {separator.join(actions)}", dialect)
+    kept = [action for action in actions if action in THEIRS]
+    expected = parse_one(f"ALTER TABLE t {separator.join(kept)}", dialect).text if kept else ""
+    if len(kept) < len(actions):
+        assert isinstance(statement, AlterTable)
+        assert [part.strip() for part in re.split(r",(?![^(]*\))", _bare(statement.text))] == [
+            part.strip() for part in re.split(r",(?![^(]*\))", _bare(expected))
+        ]
+
+
+def _bare(text: str) -> str:
+    return text.replace("/* , */", "")

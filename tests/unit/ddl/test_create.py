@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lapse.ddl import parse_one
 from lapse.ddl.lexer import DIALECTS
@@ -222,3 +224,15 @@ def test_ttl_on_alone_says_nothing() -> None:
 def test_notices() -> None:
     statement = created("CREATE TABLE t (a int) WITH (ttl_expire_after = '5m', ttl_range_concurrency = 2)")
     assert any("ttl_range_concurrency" in notice for notice in statement.change.notices)
+
+
+OURS = [TTL, "TTL_ENABLE = 'OFF'", "TTL_JOB_INTERVAL '2h'", "/*T![ttl] TTL_ENABLE='OFF' */"]
+THEIRS = ["ENGINE = InnoDB", "CHARSET utf8", "COMMENT 'ttl'"]
+
+
+@given(options=st.lists(st.sampled_from(OURS + THEIRS)), commas=st.booleans(), dialect=st.sampled_from(DIALECTS))
+def test_options_between_others(options: list[str], commas: bool, dialect: str) -> None:
+    separator = ", " if commas else " "
+    statement = parse_one(f"CREATE TABLE t (a int) {separator.join(options)}", dialect)
+    kept = separator.join(option for option in options if option in THEIRS)
+    assert statement.text == f"CREATE TABLE t (a int) {kept}".rstrip()
