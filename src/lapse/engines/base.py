@@ -49,7 +49,8 @@ class Batch:
     """What one delete statement did.
 
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
-    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on.
+    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
+    the transaction lasted: what foreground may have had to wait for.
     """
 
     examined: int = 0
@@ -59,6 +60,7 @@ class Batch:
     skipped: int = 0
     cursor: str | None = None
     done: bool = False
+    locked_seconds: float = 0.0
 
 
 Checkpoint = Callable[[Connection, Batch], None]
