@@ -60,6 +60,12 @@ def split(text: str, dialect: str) -> list[Piece]:
     return pieces
 
 
+def is_complete(text: str, dialect: str) -> bool:
+    """Does the text end with the `;` of its last statement, so that what is typed next begins another one?"""
+    pieces = split(f"{text}\n{_PROBE}", dialect)
+    return ";" in text and pieces[-1].first.start == len(text) + 1
+
+
 def _runs(tokens: list[Token], dialect: str) -> Iterator[list[Token]]:
     run: list[Token] = []
     body = _Body(dialect)
@@ -83,6 +89,7 @@ def _trimmed(run: list[Token]) -> list[Token]:
     return run[start:end]
 
 
+_PROBE = "probe"
 _ROUTINES = frozenset({"TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "PACKAGE"})
 _HEADER_WORDS = 40
 """How far into a CREATE the kind of object may stand: `CREATE OR REPLACE DEFINER = `a`@`b` … TRIGGER`."""
