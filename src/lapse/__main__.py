@@ -1,5 +1,7 @@
 """`python -m lapse` is the `lapse` command."""
 
-from lapse.cli import entry
+import sys
 
-entry()
+from lapse.cli import main
+
+sys.exit(main())

@@ -86,6 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(list(arguments), prog_name="lapse", standalone_mode=False)
         sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):
+        # The reader has seen enough, as in `lapse history | head`; typer tells it by SystemExit. That is no failure,
+        # but nothing more can be written, not even when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        return 0
     except (LapseError, typer.TyperException, OSError) as error:
         return report(error, arguments)
     except (typer.Abort, KeyboardInterrupt):
@@ -93,14 +98,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def entry() -> None:
-    """For the console script: a reader that has gone, as in `lapse history | head`, is no error."""
-    code = main()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
-
-
-__all__ = ["app", "entry", "main"]
+__all__ = ["app", "main"]

@@ -18,16 +18,8 @@ EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 
-class Incomplete(LapseError):
-    """Not everything that was asked for is done, and nothing is wrong."""
-
-
 def report(error: Exception, arguments: Sequence[str] = ()) -> int:
     """Say what went wrong and what to do, on stderr and without passwords; returns the exit code."""
-    if isinstance(error, BrokenPipeError):
-        # The reader has seen enough. Nothing more can be written, not even when Python flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
     message, hint, code = _explain(error)
     output = Output()
     urls = (*arguments, os.environ.get("LAPSE_URL"))
@@ -40,8 +32,6 @@ def report(error: Exception, arguments: Sequence[str] = ()) -> int:
 def _explain(error: Exception) -> tuple[str, str | None, int]:
     if isinstance(error, UsageError):
         return error.message, error.hint, EXIT_USAGE
-    if isinstance(error, Incomplete):
-        return error.message, error.hint, EXIT_INCOMPLETE
     if isinstance(error, LapseError):
         return error.message, error.hint, EXIT_FAILED
     if isinstance(error, typer.TyperException):

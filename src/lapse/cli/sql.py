@@ -13,8 +13,7 @@ from lapse.cli.opening import Url, open_database
 from lapse.cli.output import Output
 from lapse.cli.repl import Repl
 from lapse.cli.resultset import Form, write
-from lapse.errors import DatabaseError, UsageError
-from lapse.model.statement import Statement
+from lapse.errors import LapseError, SyntaxProblem, UsageError
 
 
 def sql(
@@ -57,17 +56,13 @@ def run_script(session: Session, output: Output, form: Form, text: str) -> None:
     for statement in statements:
         try:
             result = session.execute(statement)
-        except DatabaseError as error:
-            raise _located(error, statement, alone=len(statements) == 1) from error
+        except LapseError as error:
+            if len(statements) > 1 and not isinstance(error, SyntaxProblem):
+                # A database knows the statement, not where in the script it stands.
+                error.message = f"in the statement at line {statement.line}: {error.message}"
+            raise
         write(output, form, result)
         for notice in result.notices:
             output.notice(notice)
     if session.in_transaction:
         output.notice("the script ends inside a transaction, which was rolled back: COMMIT is missing")
-
-
-def _located(error: DatabaseError, statement: Statement, *, alone: bool) -> DatabaseError:
-    """A database knows the statement, not where in the script it stands."""
-    if alone:
-        return error
-    return type(error)(f"in the statement at line {statement.line}: {error.message}", hint=error.hint)
