@@ -12,15 +12,16 @@ import typer
 from lapse import app
 from lapse.cli.output import Output
 
+_ONE_OF = ", ".join(app.CONVERT_TARGETS)
 Dialect = StrEnum("Dialect", {name: name for name in app.CONVERT_TARGETS})  # type: ignore[misc]
 
 
 def convert(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="An SQL script; without it, stdin.")] = None,
-    to: Annotated[Dialect, typer.Option(help="The dialect to write.")] = ...,  # type: ignore[assignment]
-    source: Annotated[Dialect | None, typer.Option("--from", help="The dialect to read; guessed when left out.")] = (
-        None
-    ),
+    to: Annotated[Dialect, typer.Option(help=f"The dialect to write: {_ONE_OF}.")] = ...,  # type: ignore[assignment]
+    source: Annotated[
+        Dialect | None, typer.Option("--from", help=f"The dialect to read: {_ONE_OF}; guessed when left out.")
+    ] = (None),
 ) -> None:
     """Write the TTL clauses of an SQL script in another dialect; everything else stays byte for byte.
 

@@ -28,7 +28,9 @@ class LogFormat(StrEnum):
 
 def worker(
     url: Url = None,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look, on stderr.")] = LogFormat.TEXT,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How log lines look, on stderr: text or json.")
+    ] = LogFormat.TEXT,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every batch and every wait, too.")] = False,
 ) -> None:
     """Keep running: start each table's job when it is due, until SIGTERM or Ctrl-C.
