@@ -48,11 +48,10 @@ class Session:
 
     def parse(self, sql: str) -> list[Statement]:
         """The statements of a text; what is only a comment is left out."""
-        return [
-            statement
-            for statement in ddl.parse(sql, self._engine.dialect)
-            if not isinstance(statement, PassThrough) or statement.verb or not _is_comment(statement.text)
-        ]
+        statements = ddl.parse(sql, self._engine.dialect)
+        if len(statements) == 1 and isinstance(statements[0], PassThrough) and statements[0].verb:
+            return statements
+        return [each for each in statements if not (isinstance(each, PassThrough) and _is_comment(each))]
 
     def execute(self, statement: Statement, parameters: Parameters = None) -> Result:
         return self._frontend.execute(self._connection, statement, parameters)
@@ -62,5 +61,5 @@ class Session:
         return is_complete(text, self._engine.dialect)
 
 
-def _is_comment(text: str) -> bool:
-    return not text or text.startswith(("--", "/*", "#"))
+def _is_comment(statement: PassThrough) -> bool:
+    return not statement.verb and (not statement.text or statement.text.startswith(("--", "/*", "#")))

@@ -9,7 +9,7 @@ from typing import Any
 from lapse.app import Lapse, Result, Session
 from lapse.clock import Clock
 from lapse.dbapi import exceptions
-from lapse.dbapi.exceptions import InterfaceError, NotSupportedError, ProgrammingError, translated
+from lapse.dbapi.exceptions import InterfaceError, NotSupportedError, ProgrammingError, raise_translated, translated
 from lapse.model.statement import CatalogQuery, PassThrough, Statement
 
 apilevel = "2.0"
@@ -43,7 +43,7 @@ class Connection:
     def __init__(self, database: Lapse, *, autocommit: bool = False) -> None:
         self._database = database
         self._autocommit = autocommit
-        self._closed = False
+        self.closed = False
         self.notices: list[str] = []
         self.paramstyle: str = database.engine.database.dialect.paramstyle
         try:
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def session(self) -> Session:
-        if self._closed:
+        if self.closed:
             raise InterfaceError("the connection is closed")
         return self._session
 
@@ -89,9 +89,9 @@ class Connection:
 
     def close(self) -> None:
         """Roll back what was not committed and let go of the database."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         with translated():
             try:
                 self._session.close()
@@ -105,7 +105,7 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, or roll back on an error, and close."""
-        if self._closed:
+        if self.closed:
             return
         try:
             if kind is None:
@@ -131,15 +131,21 @@ class Cursor:
 
     def execute(self, operation: str, parameters: Parameters | None = None) -> Cursor:
         self._check_open()
-        with translated():
+        try:
             statement = self._statement(operation)
-            if not self.connection.autocommit:
-                self._session.begin(statement.verb if isinstance(statement, PassThrough) else "TTL")
             if isinstance(statement, PassThrough):
+                if not self.connection.autocommit:
+                    self._session.begin(statement.verb)
                 self._result = None
-                self._raw.execute(operation, *_arguments(parameters))
+                # Drivers tell an absent argument from an empty one: with none they leave `%` alone.
+                if parameters is None:
+                    self._raw.execute(operation)
+                else:
+                    self._raw.execute(operation, parameters)
             else:
                 self._run(statement, parameters)
+        except Exception as error:
+            raise_translated(error)
         return self
 
     def executemany(self, operation: str, parameters: Sequence[Parameters]) -> Cursor:
@@ -167,6 +173,8 @@ class Cursor:
     def _run(self, statement: Statement, parameters: Parameters | None) -> None:
         if parameters and not isinstance(statement, CatalogQuery):
             raise ProgrammingError("a TTL statement takes no parameters", hint="write the values into its text")
+        if not self.connection.autocommit:
+            self._session.begin("TTL")
         self._result = self._session.execute(statement, parameters or None)
         self._rows = iter(self._result.rows)
         self.connection.notices.extend(self._result.notices)
@@ -193,8 +201,10 @@ class Cursor:
         self._check_rows()
         if self._result is not None:
             return next(self._rows, None)
-        with translated():
+        try:
             row: tuple[Any, ...] | None = self._raw.fetchone()
+        except Exception as error:
+            raise_translated(error)
         return row
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
@@ -238,14 +248,10 @@ class Cursor:
     def _check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the cursor is closed")
-        _ = self.connection.session
+        if self.connection.closed:
+            raise InterfaceError("the connection is closed")
 
     def _check_rows(self) -> None:
         self._check_open()
-        if self.description is None:
+        if (self._raw.description if self._result is None else self._result.columns or None) is None:
             raise ProgrammingError("the last statement returned no rows to fetch")
-
-
-def _arguments(parameters: Parameters | None) -> tuple[Parameters, ...]:
-    """Drivers tell an absent argument from an empty one: with none they leave `%` alone."""
-    return () if parameters is None else (parameters,)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -99,18 +100,21 @@ def translated() -> Iterator[None]:
     """Inside it, every error of Lapse or of a driver is raised as one of PEP 249's."""
     try:
         yield
-    except (Error, Warning):
-        raise
-    except errors.LapseError as error:
+    except Exception as error:
+        raise_translated(error)
+
+
+def raise_translated(error: Exception) -> NoReturn:
+    """The same for statements so frequent that a context manager would cost too much; call it in `except`."""
+    if isinstance(error, errors.LapseError):
         kind = _of_cause(error) or next(ours for theirs, ours in _OF_LAPSE if isinstance(error, theirs))
         raise kind(error.message, hint=error.hint) from error
-    except SQLAlchemyError as error:
+    if isinstance(error, SQLAlchemyError):
         raise (_of_cause(error) or DatabaseError)(str(error)) from error
-    except Exception as error:
-        driver_kind = _of_driver(error)
-        if driver_kind is None:
-            raise
-        raise driver_kind(str(error)) from error
+    driver_kind = None if isinstance(error, Error | Warning) else _of_driver(error)
+    if driver_kind is None:
+        raise error
+    raise driver_kind(str(error)) from error
 
 
 def _of_cause(error: BaseException) -> type[Error] | None:
