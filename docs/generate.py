@@ -79,9 +79,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield ""
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    yield f"    {' '.join((name, *(argument.metavar or argument.name.upper() for argument in arguments)))}" + (
-        " [OPTIONS]" if options else ""
-    )
+    yield " ".join(("   ", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])))
     yield ""
     text, _, example = re.sub(r"\[/?bold\]", "", command.help or "").partition("Example:")
     yield from text.strip().splitlines()
@@ -95,6 +93,12 @@ def _command(name: str, command: Any) -> Iterator[str]:
             flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
             yield f"| {flags} | {_escaped(option.help or '')} |"
         yield ""
+
+
+def _usage(argument: Any) -> str:
+    """Only the table cannot be left out, though it moves up where the URL is."""
+    name = argument.metavar or argument.name.upper()
+    return str(name) if name == "TABLE" else f"[{name}]"
 
 
 def _escaped(text: str) -> str:

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import typer.main
 
+import lapse
+from lapse import ddl
 from lapse.app import CONVERT_TARGETS
 from lapse.cli import app
 from lapse.model.knobs import KNOBS
 from lapse.model.settings import SETTINGS
+from lapse.model.statement import ControlJob, CreateTable
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -81,3 +84,41 @@ def test_the_build_knows_the_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == "lapse-ttl"
     assert project["scripts"] == {"lapse": "lapse.cli:main"}
+
+
+def _blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+
+
+TABLES = """
+CREATE TABLE sessions (id INTEGER PRIMARY KEY) WITH (ttl_expire_after = '1 day');
+CREATE TABLE events (id INTEGER PRIMARY KEY, name TEXT, at DATETIME, ts BIGINT, created_at DATETIME, created BIGINT);
+ALTER TABLE events TTL = at + INTERVAL 1 DAY;
+"""
+
+
+@pytest.mark.parametrize("document", ["docs/sql.md", "README.md"])
+def test_statements_of_the_documents_run(document: str) -> None:
+    for block in _blocks(document, "sql"):
+        with lapse.open("sqlite://") as db:
+            db.execute(TABLES)
+            for statement in ddl.parse(block, "sqlite"):
+                if isinstance(statement, CreateTable):
+                    db.execute(f"DROP TABLE {statement.table}")
+                if isinstance(statement, ControlJob):
+                    # The jobs of the examples do not exist: that they are understood is enough.
+                    continue
+                with db.session() as session:
+                    session.execute(statement)
+
+
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with lapse.open("sqlite:///app.db") as db:
+        db.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, name TEXT, created_at TEXT)")
+        db.execute("INSERT INTO events VALUES (1, 'old', '2020-01-01 00:00:00')")
+        db.execute("ALTER TABLE events TTL = created_at + INTERVAL 30 DAY")
+    for block in _blocks("README.md", "python"):
+        exec(block, {})
+    with lapse.connect("sqlite:///app.db") as connection:
+        assert connection.execute("SELECT name FROM events").fetchall() == [("login",)]

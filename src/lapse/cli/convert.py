@@ -17,7 +17,7 @@ Dialect = StrEnum("Dialect", {name: name for name in app.CONVERT_TARGETS})  # ty
 
 
 def convert(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="An SQL script; without it, stdin.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="An SQL script; without it, stdin.")] = None,
     to: Annotated[Dialect, typer.Option(help=f"The dialect to write: {_ONE_OF}.")] = ...,  # type: ignore[assignment]
     source: Annotated[
         Dialect | None, typer.Option("--from", help=f"The dialect to read: {_ONE_OF}; guessed when left out.")

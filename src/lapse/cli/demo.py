@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 from lapse.app import Lapse
 from lapse.cli import jobs, preview, run
@@ -26,6 +27,11 @@ FILL = f"""INSERT INTO events (name, created_at)
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS - 1})
 SELECT 'event ' || i, datetime('now', '-' || (i * 7 % 60) || ' days') FROM n;"""
 AGES = """SELECT date(created_at, 'weekday 0') AS week_until, count(*) AS events FROM events GROUP BY 1;"""
+SESSIONS = """CREATE TABLE sessions (id INTEGER PRIMARY KEY, user TEXT)
+  WITH (ttl_expire_after = '1 second', ttl_hide_expired = 'view');
+INSERT INTO sessions (user) VALUES ('ann'), ('bob');"""
+COUNT = """SELECT (SELECT count(*) FROM sessions_live) AS alive, (SELECT count(*) FROM sessions) AS stored;"""
+LIFETIME_SECONDS = 1.0
 NEXT = """lapse sql sqlite:///app.db -c "ALTER TABLE sessions SET (ttl_expire_after = '8 hours')"
 lapse sql sqlite:///app.db -c "ALTER TABLE events TTL = created_at + INTERVAL 30 DAY"
 lapse preview sqlite:///app.db events
@@ -63,7 +69,14 @@ def tell(output: Output, database: Lapse) -> None:
     run.show(output, run.execute(database, output, table="events", bar_after=0.0))
     _step(output, 5, "What is left.")
     _sql(output, database, AGES)
-    _step(output, 6, "Every run is on record.")
+    _step(output, 6, "Rows can also live for a while after each write, and vanish from a view on the second.")
+    _sql(output, database, SESSIONS)
+    _sql(output, database, COUNT)
+    output.line("… a second later …", "dim")
+    sleep(LIFETIME_SECONDS)
+    _sql(output, database, COUNT)
+    run.show(output, run.execute(database, output, table="sessions"))
+    _step(output, 7, "Every run is on record.")
     jobs.show(output, database.history(), as_json=False, empty="")
     output.line()
     output.line("The scratch file is gone again. Next, on a database of yours:", "bold")

@@ -15,7 +15,7 @@ ENVIRONMENT = "LAPSE_URL"
 
 Url = Annotated[
     str | None,
-    typer.Argument(metavar="[URL]", help=f"The database, such as sqlite:///app.db. Default: ${ENVIRONMENT}."),
+    typer.Argument(metavar="URL", help=f"The database, such as sqlite:///app.db. Default: ${ENVIRONMENT}."),
 ]
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="A table with a TTL policy.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of a table.")]

@@ -14,8 +14,8 @@ from lapse.model.settings import SETTINGS, find
 
 def settings(
     url: Url = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One setting.")] = None,
-    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="Its new value.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One setting.")] = None,
+    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="Its new value.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Back to the default.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,10 @@ STATEMENTS = {
         2,
         "ttl_delete_batch_size",
     ),
-    "missing column": ("ALTER TABLE events TTL = nope + INTERVAL 1 DAY", 1, "nope"),
+    "missing column": ("ALTER TABLE events TTL = nope + INTERVAL 1 DAY", 2, "nope"),
     "missing column in an expression": (
         "ALTER TABLE events SET (ttl_expiration_expression = 'nope + INTERVAL ''1 day''')",
-        None,
+        2,
         "nope",
     ),
     "column without times": ("ALTER TABLE events TTL = name + INTERVAL 1 DAY", 1, "name"),
@@ -53,7 +52,7 @@ STATEMENTS = {
     "temporary table": ("CREATE TEMP TABLE t (a TEXT) WITH (ttl_expire_after = '1 day')", 1, "temporary"),
     "view": ("ALTER TABLE recent SET (ttl_expire_after = '1 day')", 1, "view"),
     "missing table": ("ALTER TABLE nope SET (ttl_expire_after = '1 day')", 1, "nope"),
-    "new table without the column": ("CREATE TABLE t (a TEXT) TTL = b + INTERVAL 1 DAY", 1, "b"),
+    "new table without the column": ("CREATE TABLE t (a TEXT) TTL = b + INTERVAL 1 DAY", 2, "b"),
     "bad setting": ("SET GLOBAL tidb_ttl_job_enable = 'maybe'", 2, "tidb_ttl_job_enable"),
 }
 
@@ -64,7 +63,7 @@ def test_statement_is_refused_and_nothing_changes(name: str, cli: Cli, database:
     statement, code, expected = STATEMENTS[name]
     before = database.everything()
     ran = cli("sql", database.url, "-c", statement)
-    assert ran.code == code or (code is None and ran.code in (1, 2)), ran.err
+    assert ran.code == code, ran.err
     assert ran.err.startswith("error: ")
     assert expected in ran.err
     assert "Traceback" not in ran.err
@@ -138,12 +137,26 @@ def test_a_file_that_is_no_database(cli: Cli, tmp_path: Path) -> None:
     assert path.read_text().startswith("these are notes")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_read_only_file_by_its_mode(cli: Cli, database: Database) -> None:
-    database.path.chmod(0o444)
-    ran = cli("sql", database.url, "-c", "ALTER TABLE events SET (ttl_expire_after = '1 day')")
-    assert ran.code == 1
-    assert "cannot be written" in ran.err
+def test_a_read_only_file(cli: Cli, declared: Database) -> None:
+    # A file whose header asks for a newer way of writing may be read but not written, even by root.
+    content = bytearray(declared.path.read_bytes())
+    content[18] = 9
+    declared.path.write_bytes(content)
+    before = declared.path.read_bytes()
+    for arguments in (
+        ("sql", "-c", "ALTER TABLE events SET (ttl_pause = 'on')"),
+        ("run",),
+        ("pause", "events"),
+        ("settings", "tidb_ttl_job_enable", "OFF"),
+    ):
+        ran = cli(arguments[0], declared.url, *arguments[1:])
+        assert ran.code == 1, arguments
+        assert "cannot be written" in ran.err
+        assert "hint: " in ran.err
+    assert cli("status", declared.url).code == 0
+    assert cli("preview", declared.url, "events").code == 0
+    assert cli("doctor", declared.url).code == 0
+    assert declared.path.read_bytes() == before
 
 
 def test_a_catalog_from_the_future(cli: Cli, declared: Database) -> None:
