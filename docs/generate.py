@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,10 @@ def _command(name: str, command: Any) -> Iterator[str]:
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
     yield " ".join(("   ", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])))
     yield ""
-    text, _, example = re.sub(r"\[/?bold\]", "", command.help or "").partition("Example:")
+    text, _, example = (command.help or "").partition("Example:")
     yield from text.strip().splitlines()
     yield ""
-    yield f"    {' '.join(example.split())}"
+    yield f"    {' '.join(example.split()).strip('`')}"
     yield ""
     if options:
         yield "| option | meaning |"

@@ -51,10 +51,10 @@ _COMMANDS = (
 
 app = typer.Typer(
     name="lapse",
-    help="Row-level TTL for the database you already run. Begin with [bold]lapse demo[/bold].",
+    help="Row-level TTL for the database you already run. Begin with `lapse demo`.",
     epilog="URL is SQLAlchemy's (sqlite:///app.db); without it, LAPSE_URL is used. "
     "Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete.",
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -11,7 +11,7 @@ from lapse.model.statement import JobAction
 def cancel(url: Url = None, table: TableArgument = None, job: JobOption = None) -> None:
     """Cancel the active jobs of a table, or one job. The policy stays: the next run deletes what is left.
 
-    Example:  [bold]lapse cancel sqlite:///app.db --job 17[/bold]
+    Example: `lapse cancel sqlite:///app.db --job 17`
     """
     control(url, table, job, JobAction.CANCEL, _cancel)
 

@@ -27,7 +27,7 @@ def convert(
 
     What the other dialect has no words for is left out with a notice, or refused when rows would expire otherwise.
 
-    Example:  [bold]lapse convert schema.sql --to tidb[/bold]
+    Example: `lapse convert schema.sql --to tidb`
     """
     text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
     result = app.convert(text, str(source) if source else None, str(to))

@@ -41,7 +41,7 @@ lapse worker sqlite:///app.db"""
 def demo() -> None:
     """Show it all in a few seconds: declare, fill, preview, run, look. Uses a scratch file and leaves nothing behind.
 
-    Example:  [bold]lapse demo[/bold]
+    Example: `lapse demo`
     """
     output = Output()
     with scratch_database() as database:

@@ -24,7 +24,7 @@ def doctor(
 
     Exit code 1 when a problem is left.
 
-    Example:  [bold]lapse doctor sqlite:///app.db --repair[/bold]
+    Example: `lapse doctor sqlite:///app.db --repair`
     """
     output = Output()
     with open_database(url) as database:

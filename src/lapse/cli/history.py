@@ -20,7 +20,7 @@ def history(
 ) -> None:
     """List jobs, newest first, with what became of them and how many rows they deleted.
 
-    Example:  [bold]lapse history sqlite:///app.db --table events --limit 10[/bold]
+    Example: `lapse history sqlite:///app.db --table events --limit 10`
     """
     output = Output()
     with open_database(url) as database:

@@ -13,7 +13,7 @@ from lapse.model.job import Job
 def jobs(url: Url = None, as_json: Json = False) -> None:
     """List the jobs that are active now: waiting, running, paused or being cancelled.
 
-    Example:  [bold]lapse jobs sqlite:///app.db[/bold]
+    Example: `lapse jobs sqlite:///app.db`
     """
     output = Output()
     with open_database(url) as database:

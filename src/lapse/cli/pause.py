@@ -11,7 +11,7 @@ from lapse.model.statement import JobAction
 def pause(url: Url = None, table: TableArgument = None, job: JobOption = None) -> None:
     """Stop deleting from a table (sets ttl_pause), or pause one job; `lapse resume` goes on from there.
 
-    Example:  [bold]lapse pause sqlite:///app.db events[/bold]
+    Example: `lapse pause sqlite:///app.db events`
     """
     control(url, table, job, JobAction.PAUSE, _pause)
 

@@ -14,7 +14,7 @@ def preview(url: Url = None, table: TableArgument = None, as_json: Json = False)
     Rows and bytes that would go, how they are found, foreign keys that matter, and what could be better. The very
     condition of a run decides.
 
-    Example:  [bold]lapse preview sqlite:///app.db events[/bold]
+    Example: `lapse preview sqlite:///app.db events`
     """
     url, table = url_and_table(url, table)
     output = Output()
@@ -36,7 +36,7 @@ def show(output: Output, preview: Preview) -> None:
     output.line(f"Table {preview.table}: rows expire {expiry_words(preview.policy)}", "bold")
     output.line(f"  would delete  {about}{survey.expired:,} of {rows(survey.rows)}{share}, {size(survey.bytes)}")
     if survey.expired:
-        output.line(f"  expired       from {moment(survey.oldest)} to {moment(survey.newest)} UTC")
+        output.line(f"  their times   {moment(survey.oldest)} to {moment(survey.newest)} UTC")
     output.line(f"  cutoff        {moment(preview.cutoff)} UTC")
     output.line(f"  path          {preview.path.evidence}")
     output.line(f"  condition     {preview.condition}")

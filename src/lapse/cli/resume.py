@@ -11,7 +11,7 @@ from lapse.model.statement import JobAction
 def resume(url: Url = None, table: TableArgument = None, job: JobOption = None) -> None:
     """Go on with a table, or a job, that was paused; a job continues where it stopped.
 
-    Example:  [bold]lapse resume sqlite:///app.db events[/bold]
+    Example: `lapse resume sqlite:///app.db events`
     """
     control(url, table, job, JobAction.RESUME, _resume)
 

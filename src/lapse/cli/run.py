@@ -32,7 +32,7 @@ def run(
 
     A run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped.
 
-    Example:  [bold]lapse run sqlite:///app.db --table events --max-runtime 10m[/bold]
+    Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
     seconds = None if max_runtime is None else _seconds(max_runtime)
     output = Output()

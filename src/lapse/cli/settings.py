@@ -21,7 +21,7 @@ def settings(
 ) -> None:
     """Show all settings, show one, or set one. Changes reach running workers at once.
 
-    Example:  [bold]lapse settings sqlite:///app.db tidb_ttl_delete_rate_limit 5000[/bold]
+    Example: `lapse settings sqlite:///app.db tidb_ttl_delete_rate_limit 5000`
     """
     url, name, value = shifted(url, name, value)
     if reset and (name is None or value is not None):

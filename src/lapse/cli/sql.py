@@ -28,7 +28,7 @@ def sql(
     Each statement commits by itself unless the text says BEGIN. Without -c or -f a terminal gets a prompt, and a pipe
     is read as a script. Creates an SQLite file that does not exist.
 
-    Example:  [bold]lapse sql sqlite:///app.db -c "ALTER TABLE events SET (ttl_expire_after = '30 days')"[/bold]
+    Example: `lapse sql sqlite:///app.db -c "ALTER TABLE events SET (ttl_expire_after = '30 days')"`
     """
     if command is not None and file is not None:
         raise UsageError("-c and -f were given; keep one")

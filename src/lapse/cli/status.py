@@ -11,7 +11,7 @@ from lapse.cli.records import expiry_words, status_record
 def status(url: Url = None, as_json: Json = False) -> None:
     """List the tables with a TTL policy: when their rows expire, what is going on, what the last job did.
 
-    Example:  [bold]lapse status sqlite:///app.db --json[/bold]
+    Example: `lapse status sqlite:///app.db --json`
     """
     output = Output()
     with open_database(url) as database:

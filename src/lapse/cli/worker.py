@@ -38,9 +38,9 @@ def worker(
     Stopping is graceful: the batch at hand is finished and the rest is left for the next worker. Start as many as you
     like, on as many machines; they share the work through the database.
 
-    Example:  [bold]lapse worker sqlite:///app.db --log-format json[/bold]
+    Example: `lapse worker sqlite:///app.db --log-format json`
     """
-    _configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
+    configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
     with open_database(url) as database:
         service = database.worker(_listener())
         log.info("worker %s begins on %s", service.id, database.url)
@@ -87,7 +87,7 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
-def _configure_logging(form: LogFormat, level: int) -> None:
+def configure_logging(form: LogFormat, level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form is LogFormat.JSON else _TextFormatter())
     root = logging.getLogger("lapse")
