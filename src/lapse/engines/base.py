@@ -124,6 +124,10 @@ class Engine(ABC):
         self.database = database
         self.clock = clock
 
+    def exists(self) -> bool:
+        """Is there a database behind the URL, or would connecting create one?"""
+        return True
+
     # Sessions
 
     @contextmanager

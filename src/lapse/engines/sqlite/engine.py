@@ -77,6 +77,9 @@ class SqliteEngine(Engine):
         self.path = FilePath(_scratch_file() if self._scratch else str(url.database))
         super().__init__(_open(url, self.path), clock or SystemClock())
 
+    def exists(self) -> bool:
+        return self.path.exists()
+
     def close(self) -> None:
         super().close()
         if self._scratch:
