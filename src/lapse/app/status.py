@@ -20,6 +20,7 @@ class TableStatus:
     """`state` is one word (idle, due, running, waiting, paused, cancelling, trouble), `reason` says why."""
 
     table: TableName
+    table_id: int
     stored: StoredPolicy
     state: str
     reason: str | None
@@ -54,6 +55,7 @@ def _status(
     state, reason = _state(stored, physical, job, current, now)
     return TableStatus(
         table=TableName(stored.table.name, stored.table.schema, physical.partition),
+        table_id=physical.id,
         stored=stored,
         state=state,
         reason=reason,

@@ -32,6 +32,18 @@ class Progress:
     last_error: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskState:
+    """A task with what its worker reports about it."""
+
+    task: Task
+    heartbeat_at: datetime | None
+    worked_seconds: float
+    waited_seconds: float
+    pause_reason: str | None
+    last_error: str | None
+
+
 def claim_task(
     connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
 ) -> Task | None:
@@ -105,6 +117,21 @@ def finish_task(connection: Connection, lease: Task, progress: Progress) -> None
 def list_tasks(connection: Connection, job_id: int) -> list[Task]:
     rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
     return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
+
+
+def task_states(connection: Connection, job_id: int) -> list[TaskState]:
+    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
+    return [
+        TaskState(
+            task=_task(row, fence=row["fence"], owner=row["owner_id"]),
+            heartbeat_at=row["heartbeat_at"],
+            worked_seconds=row["worked_seconds"],
+            waited_seconds=row["waited_seconds"],
+            pause_reason=row["pause_reason"],
+            last_error=row["last_error"],
+        )
+        for row in rows
+    ]
 
 
 def worked_seconds(connection: Connection, job_id: int) -> tuple[float, float]:

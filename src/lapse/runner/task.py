@@ -21,7 +21,7 @@ from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeleta
 from lapse.model.job import Counts, Job, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
-from lapse.runner.events import BatchDone, Listener
+from lapse.runner.events import BatchDone, Cause, Listener, TaskDone
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
 
 SAVE_SECONDS = 1.0
@@ -91,6 +91,14 @@ class TaskRunner:
             deleter.interrupt()
 
     def run(self) -> Outcome:
+        started = perf_counter()
+        try:
+            return self._run()
+        finally:
+            seconds = perf_counter() - started
+            self._listener.task_done(TaskDone(job=self.job, label=self._label, seconds=seconds))
+
+    def _run(self) -> Outcome:
         with self._catalog.reading() as connection:
             self._progress = stored_tasks.progress_of(connection, self.task.id)
         try:
@@ -139,8 +147,7 @@ class TaskRunner:
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted
-        label = str(self.stored.table) if self.stored.policy.label_metrics else None
-        self._listener.batch_done(BatchDone(job=self.job, label=label, batch=batch, seconds=seconds))
+        self._listener.batch_done(BatchDone(job=self.job, label=self._label, batch=batch, seconds=seconds))
         self._give_up_on_errors()
         self._limiter.acquire(self._selects, batch.examined, self._wait)
         if batch.done:
@@ -196,7 +203,7 @@ class TaskRunner:
         if self._retries > MAX_RETRIES:
             raise error
         most = min(MAX_BACKOFF_SECONDS, 0.01 * 2**self._retries)
-        self._wait(random.uniform(most / 2, most), error.message)
+        self._wait(random.uniform(most / 2, most), error.message, Cause.RETRY)
 
     def _give_up_on_errors(self) -> None:
         counts = self._progress.counts
@@ -205,9 +212,13 @@ class TaskRunner:
                 f"{counts.errors} of {counts.selected} rows could not be deleted: {self._progress.last_error}"
             )
 
-    def _wait(self, seconds: float, reason: str) -> None:
+    @property
+    def _label(self) -> str | None:
+        return str(self.stored.table) if self.stored.policy.label_metrics else None
+
+    def _wait(self, seconds: float, reason: str, cause: Cause = Cause.RATE_LIMIT) -> None:
         self.pause_reason = reason
-        self._listener.waiting(self.job, seconds, reason)
+        self._listener.waiting(self.job, seconds, reason, cause)
         started = perf_counter()
         self._stop.wait(seconds)
         waited = self._progress.waited_seconds + perf_counter() - started
