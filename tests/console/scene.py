@@ -16,7 +16,6 @@ from lapse.catalog.schema import policy as policy_table
 from lapse.catalog.schema import table as physical_table
 from lapse.catalog.workers import WorkerRow, beat_worker
 from lapse.model.table import TableName
-from lapse.runner.worker import Worker
 
 TABLES = """
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, user_id INTEGER, last_seen TEXT);
@@ -26,16 +25,31 @@ CREATE TABLE outbox (id INTEGER PRIMARY KEY, message TEXT, sent_at TEXT);
 CREATE TABLE password_resets (id INTEGER PRIMARY KEY, expires_at TEXT);
 CREATE TABLE orders (id INTEGER PRIMARY KEY, closed_at TEXT);
 CREATE INDEX sessions_last_seen ON sessions (last_seen);
-ALTER TABLE sessions SET (ttl_expiration_expression = 'last_seen + INTERVAL ''8 hours''', ttl_job_cron = '*/15 * * * *');
+ALTER TABLE sessions SET (ttl_expiration_expression = 'last_seen + INTERVAL ''8 hours''',
+                          ttl_job_cron = '*/15 * * * *');
 ALTER TABLE events SET (ttl_expiration_expression = 'at + INTERVAL ''30 days''', ttl_label_metrics = 'on',
-                        ttl_delete_rate_limit = 400, ttl_delete_batch_size = 50, ttl_row_stats_poll_interval = '1 second');
+                        ttl_delete_rate_limit = 400, ttl_delete_batch_size = 50,
+                        ttl_row_stats_poll_interval = '1 second');
 ALTER TABLE audit_log TTL = written_at + INTERVAL 90 DAY TTL_JOB_INTERVAL = '6h';
 ALTER TABLE outbox SET (ttl_expire_after = '7 days', ttl_pause = 'on');
 ALTER TABLE password_resets SET (ttl_expiration_expression = 'expires_at');
 ALTER TABLE orders TTL = closed_at + INTERVAL 2 YEAR;
 """
-ROWS = {"sessions": 41_200, "events": 30_000, "audit_log": 9_000, "password_resets": 1_900, "orders": 52_400}
-PER_DAY = {"sessions": 8_400, "events": 118_000, "audit_log": 2_600, "outbox": 900, "password_resets": 310, "orders": 75}
+ROWS = {
+    ("sessions", "last_seen"): 41_200,
+    ("events", "at"): 30_000,
+    ("audit_log", "written_at"): 9_000,
+    ("password_resets", "expires_at"): 1_900,
+    ("orders", "closed_at"): 52_400,
+}
+PER_DAY = {
+    "sessions": 8_400,
+    "events": 118_000,
+    "audit_log": 2_600,
+    "outbox": 900,
+    "password_resets": 310,
+    "orders": 75,
+}
 HELD = {"orders": 12}
 LATE = timedelta(days=2, hours=7)
 
@@ -46,12 +60,11 @@ def build(path: Path) -> Lapse:
     database.execute(TABLES)
     chance = random.Random(7)
     now = database.clock()
-    columns = {"sessions": "last_seen", "events": "at", "audit_log": "written_at", "password_resets": "expires_at", "orders": "closed_at"}  # fmt: skip
-    for table, count in ROWS.items():
+    for (table, column), count in ROWS.items():
         expired = 10_000 if table == "events" else 0
         database.execute(
             f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-            f" INSERT INTO {table} (id, {columns[table]})"
+            f" INSERT INTO {table} (id, {column})"
             f" SELECT i, datetime('now', CASE WHEN i <= {expired} THEN '-31 days' ELSE '+1 day' END) FROM n"
         )
     for stored in database.policies():
@@ -109,8 +122,3 @@ def other_workers(database: Lapse) -> None:
                 started_at=now - timedelta(hours=31), heartbeat_at=now - timedelta(seconds=age), state="{}",
             )  # fmt: skip
             beat_worker(connection, row)
-
-
-def start_work(database: Lapse) -> Worker:
-    """A worker that has not begun; `serve` it in a thread."""
-    return database.worker()

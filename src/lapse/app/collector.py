@@ -14,7 +14,7 @@ from lapse._version import __version__
 from lapse.app.health import Health, PolicyHealth
 from lapse.app.progress import JobProgress
 from lapse.catalog.workers import WorkerRow
-from lapse.errors import LapseError
+from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
 
@@ -55,6 +55,8 @@ class CatalogCollector:
         yield _gauge(metrics.BUILD_INFO, [((__version__, self._engine), 1)])
         try:
             families = list(self._read())
+        except CatalogMissing:
+            families = []
         except LapseError:
             yield _gauge(metrics.DATABASE_UP, [((), 0)])
             return

@@ -17,7 +17,7 @@ from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS
 from lapse.console.charts import deleted_chart
 from lapse.console.desk import Desk
 from lapse.console.dialects import declarations
-from lapse.errors import CatalogMissing, InvalidValue
+from lapse.errors import InvalidValue
 from lapse.model.settings import SETTINGS
 
 PREFIX = "/api/v1"
@@ -132,7 +132,7 @@ class Api:
 
     def _table_history(self, request: Request) -> Any:
         stored = self._desk.stored(request.path_params["policy_id"])
-        return [job_record(job) for job in self._desk.database.history(stored, limit=_limit(request))]
+        return [job_record(job) for job in self._desk.history(stored, limit=_limit(request))]
 
     def _jobs(self, request: Request) -> Any:
         return [records.live_job_record(live) for live in self._desk.jobs()]
@@ -142,17 +142,10 @@ class Api:
         return records.live_job_record(self._desk.live(progress))
 
     def _history(self, request: Request) -> Any:
-        limit = _limit(request)
-        try:
-            return [job_record(job) for job in self._desk.database.history(limit=limit)]
-        except CatalogMissing:
-            return []
+        return [job_record(job) for job in self._desk.history(limit=_limit(request))]
 
     def _workers(self, request: Request) -> Any:
-        try:
-            workers = self._desk.database.workers()
-        except CatalogMissing:
-            return []
+        workers = self._desk.workers()
         alive = self._desk.alive(workers)
         return [records.worker_record(worker, alive[worker.id]) for worker in workers]
 

@@ -12,7 +12,7 @@ from time import monotonic
 
 from prometheus_client import generate_latest
 
-from lapse.app import JobProgress, Lapse, PolicyHealth
+from lapse.app import Health, JobProgress, Lapse, PolicyHealth
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.console.options import Options
@@ -20,6 +20,7 @@ from lapse.console.session import Signer
 from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, NotFound
 from lapse.metrics import Metrics
+from lapse.model.job import Job
 from lapse.model.secret import mask
 
 SIZE_SECONDS = 60.0
@@ -27,6 +28,7 @@ SIZE_SECONDS = 60.0
 PACE_SECONDS = 20.0
 """The live rate is that of the last seconds."""
 SPARK_DAYS = 14
+WORST_FIRST = (Health.UNABLE, Health.LATE)
 
 Sizes = dict[int, tuple[int, Footprint]]
 
@@ -133,7 +135,7 @@ class Desk:
     def overview(self) -> Overview:
         now = self.database.clock()
         try:
-            healths = self.database.health()
+            healths = sorted(self.database.health(), key=_urgency)
         except CatalogMissing:
             return Overview(now=now, policies=(), jobs=(), workers_alive=0, workers=0)
         per_day = self.database.deleted_per_day(SPARK_DAYS)
@@ -162,6 +164,18 @@ class Desk:
     def stored(self, policy_id: int) -> StoredPolicy:
         return self.policy(policy_id).health.stored
 
+    def history(self, stored: StoredPolicy | None = None, *, limit: int) -> list[Job]:
+        try:
+            return self.database.history(stored, limit=limit)
+        except CatalogMissing:
+            return []
+
+    def workers(self) -> list[WorkerRow]:
+        try:
+            return self.database.workers()
+        except CatalogMissing:
+            return []
+
     def jobs(self) -> tuple[LiveJob, ...]:
         try:
             found = self.database.progress()
@@ -188,6 +202,12 @@ class Desk:
             if monotonic() - self._sized_at > SIZE_SECONDS:
                 self._sizes, self._sized_at = self.database.sizes(), monotonic()
             return self._sizes
+
+
+def _urgency(health: PolicyHealth) -> tuple[int, str]:
+    """Whatever needs attention comes first, the rest by name."""
+    worst = WORST_FIRST.index(health.health) if health.health in WORST_FIRST else len(WORST_FIRST)
+    return worst, str(health.stored.table)
 
 
 def days(now: datetime, count: int = SPARK_DAYS) -> list[date]:

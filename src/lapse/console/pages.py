@@ -67,7 +67,7 @@ class Pages:
             "jobs",
             now=self._desk.database.clock(),
             jobs=self._desk.jobs(),
-            history=[job for job in self._desk.database.history(limit=HISTORY) if not job.status.is_active],
+            history=[job for job in self._desk.history(limit=HISTORY) if not job.status.is_active],
         )
 
     def job(self, request: Request) -> Response:
@@ -97,7 +97,7 @@ class Pages:
             view=view,
             stored=stored,
             jobs=[job for job in self._desk.jobs() if job.progress.job.id in ids],
-            history=[job for job in database.history(stored, limit=HISTORY) if not job.status.is_active],
+            history=[job for job in self._desk.history(stored, limit=HISTORY) if not job.status.is_active],
             declarations=declarations(stored),
             chart=chart,
             offered=actions.offered_on_table(view.health),
@@ -111,7 +111,7 @@ class Pages:
 
     def fleet(self, request: Request) -> Response:
         database = self._desk.database
-        workers = database.workers() if self._desk.overview().policies else []
+        workers = self._desk.workers()
         jobs = self._desk.jobs()
         at_work: dict[str, list[Any]] = {}
         for live in jobs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 NOTHING = "–"
+_GLUE = "\u00a0"
+"""A number and its unit stay on one line."""
 _UNITS = ((86400.0, "day", "days"), (3600.0, "h", "h"), (60.0, "min", "min"), (1.0, "s", "s"))
 
 
@@ -20,7 +22,7 @@ def compact(value: float | None) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             scaled = value / size
-            return f"{scaled:.0f} {unit}" if scaled >= 100 else f"{scaled:.1f} {unit}"
+            return f"{scaled:.0f}{_GLUE}{unit}" if scaled >= 100 else f"{scaled:.1f}{_GLUE}{unit}"
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
@@ -30,7 +32,8 @@ def size(value: int | None) -> str:
     amount = float(value)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+            digits = 0 if unit == "B" or amount >= 100 else 1
+            return f"{amount:.{digits}f}{_GLUE}{unit}"
         amount /= 1024
     raise AssertionError
 
@@ -41,15 +44,15 @@ def duration(value: timedelta | float | None) -> str:
         return NOTHING
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds > 0 else "0 s"
+        return f"{seconds * 1000:.0f}{_GLUE}ms" if seconds > 0 else f"0{_GLUE}s"
     for index, (length, one, many) in enumerate(_UNITS):
         if seconds >= length:
             whole, rest = divmod(seconds, length)
-            text = f"{whole:.0f} {one if whole == 1 else many}"
+            text = f"{whole:.0f}{_GLUE}{one if whole == 1 else many}"
             if index + 1 < len(_UNITS) and whole < 10:
                 smaller = int(rest // _UNITS[index + 1][0])
                 if smaller:
-                    text += f" {smaller} {_UNITS[index + 1][1]}"
+                    text += f" {smaller}{_GLUE}{_UNITS[index + 1][1]}"
             return text
     raise AssertionError
 
@@ -57,7 +60,7 @@ def duration(value: timedelta | float | None) -> str:
 def percent(value: float | None) -> str:
     if value is None:
         return NOTHING
-    return f"{value * 100:.0f} %" if value >= 0.1 or value == 0 else f"{value * 100:.1f} %"
+    return f"{value * 100:.0f}{_GLUE}%" if value >= 0.1 or value == 0 else f"{value * 100:.1f}{_GLUE}%"
 
 
 def moment(value: datetime | None) -> str:
@@ -72,15 +75,15 @@ def relative(value: datetime | None, now: datetime) -> str:
     seconds = (value - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    return f"in {_coarse(seconds)}" if seconds > 0 else f"{_coarse(-seconds)} ago"
+    return f"in{_GLUE}{_coarse(seconds)}" if seconds > 0 else f"{_coarse(-seconds)}{_GLUE}ago"
 
 
 def _coarse(seconds: float) -> str:
     for length, one, many in _UNITS:
         if seconds >= length:
             whole = int(seconds // length)
-            return f"{whole} {one if whole == 1 else many}"
-    return "1 s"
+            return f"{whole}{_GLUE}{one if whole == 1 else many}"
+    return f"1{_GLUE}s"
 
 
 FILTERS = {

@@ -128,7 +128,7 @@
       height: element.clientHeight,
       tzDate: function (seconds) { return uPlot.tzDate(new Date(seconds * 1000), "UTC"); },
       legend: { show: false },
-      padding: [8, 4, 0, 0],
+      padding: [8, 18, 0, 0],
       cursor: { y: false, x: false, points: { show: false }, drag: { x: false, y: false } },
       scales: {
         x: { range: function () { return [chart.x[0] - half, chart.x[chart.x.length - 1] + half]; } },
