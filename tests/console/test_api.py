@@ -35,7 +35,9 @@ def _violations(value: Any, schema: dict[str, Any], document: dict[str, Any], wh
     if "enum" in schema and value not in schema["enum"]:
         return [f"{where}: {value!r} is not in {schema['enum']}"]
     if isinstance(value, list):
-        return [v for i, each in enumerate(value) for v in _violations(each, schema["items"], document, f"{where}[{i}]")]
+        return [
+            v for i, each in enumerate(value) for v in _violations(each, schema["items"], document, f"{where}[{i}]")
+        ]
     if isinstance(value, dict) and "properties" in schema:
         if set(value) != set(schema["required"]):
             return [f"{where}: {set(value) ^ set(schema['required'])}"]

@@ -63,7 +63,9 @@ def test_a_run_is_counted(database: Lapse, visit: Visit) -> None:
     assert found["lapse_ttl_query_duration_seconds_count", (("sql_type", "delete"), table)] == 200
     assert found["lapse_ttl_jobs_ended_total", (("status", "finished"),)] == 1
     assert found["lapse_ttl_task_duration_seconds_count", (table,)] == 1
-    phases = {labels[0][1]: value for (name, labels), value in found.items() if name.endswith("phase_time_seconds_total")}
+    phases = {
+        labels[0][1]: value for (name, labels), value in found.items() if name.endswith("phase_time_seconds_total")
+    }
     assert phases.keys() >= {"scan", "delete", "other"}
     assert sum(phases.values()) == pytest.approx(found["lapse_ttl_task_duration_seconds_sum", (table,)], rel=0.1)
 
@@ -79,7 +81,7 @@ def test_the_catalog_is_read_at_every_scrape(database: Lapse, visit: Visit) -> N
     assert abs(found["lapse_ttl_clock_offset_seconds", ()]) < 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "default"),)] > 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "events"),)] < 1
-    assert found["lapse_ttl_watermark_delay_tables", (("delay", "72h"),)] == 1
+    assert found["lapse_ttl_watermark_delay_tables", (("delay", "168h"),)] == 1
     assert {name for name, _ in found} <= KNOWN
 
 
@@ -193,5 +195,3 @@ def _ask(port: int, query: str, seconds: float = 30.0) -> float:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
-
-
