@@ -14,6 +14,7 @@ from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.jobs import JobKeeper
 
 WORKER_MEMORY = timedelta(hours=1)
@@ -40,6 +41,7 @@ class Scheduler:
     def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
+        self._watch = ClockWatch()
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
@@ -48,6 +50,7 @@ class Scheduler:
             current = settings.load_settings(connection)
             known = [only] if only is not None else policies.list_policies(connection)
             active = stored_jobs.active_jobs(connection)
+        current = self._check_clock(now, current)
         for job in active:
             self._keeper.settle(job.id)
         made: list[Job] = []
@@ -65,6 +68,15 @@ class Scheduler:
                     made.append(created)
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+
+    def _check_clock(self, now: datetime, current: Settings) -> Settings:
+        jump = self._watch.jump(now)
+        if jump is None:
+            return current
+        reason = f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock"
+        with self._catalog.writing() as connection:
+            settings.hold_clock(connection, reason, now)
+            return settings.load_settings(connection)
 
     def _to_work_on(self, known: list[StoredPolicy], made: list[Job]) -> list[Job]:
         with self._catalog.reading() as connection:
@@ -109,13 +121,7 @@ def _is_due(physical: PhysicalTable, now: datetime) -> bool:
 
 
 def _why_not(stored: StoredPolicy, current: Settings, now: datetime) -> str | None:
-    if not current.job_enable:
-        return "tidb_ttl_job_enable is OFF"
-    if stored.policy.pause:
-        return "ttl_pause is on"
-    if not current.window_is_open(now):
-        return "outside the schedule window"
-    return None
+    return "ttl_pause is on" if stored.policy.pause else current.obstacle(now)
 
 
 def _name(stored: StoredPolicy, physical: PhysicalTable) -> TableName:
