@@ -49,11 +49,15 @@ class Catalog:
             return
         version = migrations.installed_version(connection, self.engine.catalog_schema)
         if version is None:
+            self.engine.prepare_catalog(connection)
+            # Somebody else may have been first.
+            version = migrations.installed_version(connection, self.engine.catalog_schema)
+        if version is None:
             migrations.install(connection)
-        else:
-            migrations.check(version)
-            if version < VERSION:
-                migrations.upgrade(connection, version)
+            return
+        migrations.check(version)
+        if version < VERSION:
+            migrations.upgrade(connection, version)
 
     def require(self, connection: Connection) -> None:
         """Raises CatalogMissing where nothing was ever declared."""

@@ -166,6 +166,9 @@ class Engine(ABC):
     def close(self) -> None:
         self.database.dispose()
 
+    def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
+        """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
+
     # Tables
 
     @abstractmethod
