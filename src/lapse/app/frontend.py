@@ -130,7 +130,7 @@ class Frontend:
         text = self._engine.create_statement(connection, table)
         stored = self._declarer.stored(connection, table.name)
         if stored is not None:
-            text += " " + render(stored.policy, table.name, "cockroach", kind="create-suffix")
+            text += " " + render(stored.policy, table.name, "lapse", kind="create-suffix")
         return Result(columns=("table_name", "create_statement"), rows=((table.name.name, text),), rowcount=1)
 
     def _control(self, connection: Connection, statement: ControlJob) -> Result:

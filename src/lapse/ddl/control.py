@@ -118,7 +118,7 @@ def parse_set_global(cursor: Cursor) -> list[SetGlobal]:
     if found and others:
         raise cursor.problem(
             f"{found[0].name} and a variable of the database are set in one statement",
-            cursor.piece.first,
+            cursor.tokens[0],
             hint="write them as two statements",
         )
     return found

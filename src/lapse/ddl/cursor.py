@@ -25,7 +25,7 @@ class Cursor:
         self.tokens: list[Token] = []
         self.index = 0
         self._comments: dict[int, Span] = {}
-        for token in piece.tokens:
+        for token in piece.tokens():
             self._add(token)
 
     def _add(self, token: Token) -> None:
@@ -110,7 +110,7 @@ class Cursor:
         if token.kind is not Kind.WORD:
             return None
         self.index += 1
-        return token.text.lower() if self.dialect == "postgres" else token.text
+        return _fold(token.text) if self.dialect == "postgres" else token.text
 
     def table_name(self) -> TableName | None:
         """`name`, `schema.name` or, with the database in front, `database.schema.name`."""
@@ -129,6 +129,13 @@ class Cursor:
     def _edges(self, index: int) -> Span:
         token = self.tokens[index]
         return self._comments.get(token.start, (token.start, token.end))
+
+
+def _fold(name: str) -> str:
+    """PostgreSQL puts bare names into lower case, but only their ASCII letters."""
+    return (
+        name.lower() if name.isascii() else "".join(letter.lower() if letter.isascii() else letter for letter in name)
+    )
 
 
 def list_cuts(spans: list[Span], removed: list[bool]) -> list[Span]:

@@ -128,5 +128,6 @@ def _located(problem: Any) -> SyntaxProblem:
     details = getattr(problem, "errors", None) or [{}]
     line, column = details[0].get("line") or 2, details[0].get("col") or 1
     near = (details[0].get("highlight") or "").strip()
+    # sqlglot counts to the last character of what it stumbled over.
     message = "is not a valid expression" + (f" at {near!r}" if near else "")
-    return SyntaxProblem(message, line=max(1, line - 1), column=max(1, column))
+    return SyntaxProblem(message, line=max(1, line - 1), column=max(1, column - len(near) + 1))

@@ -43,30 +43,39 @@ class Token:
 
 def tokenize(text: str, dialect: str, *, offset: int = 0) -> list[Token]:
     """`offset` is added to every position, for text cut out of a longer one."""
-    return [
-        Token(kind, part, start + offset, _key(kind, part))
-        for kind, part, start in _scan(text, _rules(dialect), dialect)
-    ]
+    return [Token(kind, part, start + offset, key(kind, part)) for kind, part, start in scan(text, dialect)]
 
 
-def _scan(text: str, rules: re.Pattern[str], dialect: str) -> Iterator[tuple[Kind, str, int]]:
+def scan(text: str, dialect: str) -> Iterator[tuple[Kind, str, int]]:
+    """Kind, text and start of each token in turn: for texts too long to hold all their tokens."""
+    match_at = _rules(dialect).match
+    nests = dialect == "postgres"
     position = 0
     while position < len(text):
-        match = rules.match(text, position)
+        match = match_at(text, position)
         assert match is not None and match.lastgroup is not None, "the last rule takes any character"
         end = match.end()
-        if match.lastgroup == "COMMENT" and dialect == "postgres" and text.startswith("/*", position):
+        kind = _KINDS[match.lastgroup]
+        if nests and kind is Kind.COMMENT and text.startswith("/*", position):
             end = _nested_comment_end(text, position)
-        yield Kind[match.lastgroup], text[position:end], position
+        yield kind, text[position:end], position
         position = end
 
 
-def _key(kind: Kind, text: str) -> str:
+def key(kind: Kind, text: str) -> str:
     if kind is Kind.WORD:
         return text.upper()
     return text if kind is Kind.PUNCTUATION else ""
 
 
+def first_semicolon(text: str, dialect: str) -> int:
+    """Where the first `;` stands that is in no quote and no comment; the length of the text when there is none."""
+    match = _up_to_semicolon(dialect).match(text)
+    assert match is not None, "it matches the empty text"
+    return match.end()
+
+
+_KINDS = {kind.name: kind for kind in Kind}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
@@ -105,6 +114,14 @@ _COMMENTS = {
     "postgres": rf"--[^\n\r]*+|{_BLOCK_COMMENT}",
     "mysql": rf"--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+|{_BLOCK_COMMENT}",
 }
+_WORDS = {"sqlite": r"\w[\w$]*+", "postgres": r"\w[\w$]*+", "mysql": r"[\w$]++"}
+
+
+@cache
+def _up_to_semicolon(dialect: str) -> re.Pattern[str]:
+    """The rules once more, as one expression: some forty times faster than going from token to token."""
+    rules = f"[{SPACES}]++|{_COMMENTS[dialect]}|{_STRINGS[dialect]}|{_QUOTED[dialect]}|{_WORDS[dialect]}|[^;]"
+    return re.compile(f"(?:{rules})*+", re.DOTALL)
 
 
 @cache
@@ -115,7 +132,7 @@ def _rules(dialect: str) -> re.Pattern[str]:
         "STRING": _STRINGS[dialect],
         "QUOTED": _QUOTED[dialect],
         "NUMBER": r"(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?+(?![\w$])",
-        "WORD": r"[\w$]++" if dialect == "mysql" else r"\w[\w$]*+",
+        "WORD": _WORDS[dialect],
         "PUNCTUATION": r":::|::|:=|->>|->|<=|>=|<>|!=|\|\||@@|.",
     }
     return re.compile("|".join(f"(?P<{name}>{rule})" for name, rule in groups.items()), re.DOTALL)

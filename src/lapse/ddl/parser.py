@@ -18,9 +18,9 @@ from lapse.ddl.control import (
 )
 from lapse.ddl.create import parse_create_table
 from lapse.ddl.cursor import Cursor
-from lapse.ddl.lexer import DIALECTS, SPACES, Kind
+from lapse.ddl.lexer import DIALECTS, SPACES, first_semicolon
 from lapse.ddl.query import parse_catalog_query
-from lapse.ddl.script import Piece, place, split
+from lapse.ddl.script import Piece, pieces, place
 from lapse.errors import InvalidValue, SyntaxProblem
 from lapse.model.statement import PassThrough, Statement
 
@@ -29,11 +29,11 @@ def parse(text: str, dialect: str) -> list[Statement]:
     """The statements of a text, in order; `dialect` is "sqlite", "postgres" or "mysql"."""
     if dialect not in DIALECTS:
         raise InvalidValue("dialect", dialect, f"must be one of {', '.join(DIALECTS)}")
-    quick = _pass_quickly(text)
+    quick = _pass_quickly(text, dialect)
     if quick is not None:
         return [quick]
     statements: list[Statement] = []
-    for piece in split(text, dialect):
+    for piece in pieces(text, dialect):
         statements.extend(_parse_piece(piece))
     return statements
 
@@ -51,32 +51,36 @@ def parse_one(text: str, dialect: str) -> Statement:
 _LEADING_VERB = re.compile(f"[{SPACES}]*([A-Za-z]+)")
 
 
-def _pass_quickly(text: str) -> PassThrough | None:
-    """One ordinary statement, told without looking at its tokens; None when that takes more than a glance.
-
-    Without a `;` inside there is one statement, whatever the quotes mean.
-    """
+def _pass_quickly(text: str, dialect: str) -> PassThrough | None:
+    """One ordinary statement, told without looking at its tokens; None when that takes more than a glance."""
     match = _LEADING_VERB.match(text)
     if match is None:
         return None
     verb = match[1].upper()
-    body = text.strip(SPACES)
-    if body.endswith(";"):
-        if _may_hide_its_end(body):
-            return None
-        body = body[:-1].rstrip(SPACES)
-    if ";" in body or (verb in _PARSERS and _may_concern(verb, body)):
+    if verb in _PARSERS and _may_concern(verb, text):
         return None
+    body = text.strip(SPACES)
+    if ";" in body:
+        single = _single(body, verb, dialect)
+        if single is None:
+            return None
+        body = single
     if match.start(1) == 0:
         return PassThrough(text=body, verb=verb)
     line, column = place(text, match.start(1))
     return PassThrough(text=body, line=line, column=column, verb=verb)
 
 
-def _may_hide_its_end(body: str) -> bool:
-    """Could the last `;` stand in a comment or in a quote that is never closed?"""
-    odd = body.count("'") % 2 or body.count('"') % 2 or body.count("`") % 2
-    return bool(odd) or any(sign in body for sign in ("--", "#", "/*", "$", "[", "\\"))
+def _single(body: str, verb: str, dialect: str) -> str | None:
+    """The statement without the `;` that ends it; None when there may be more than one."""
+    if verb in _HAVE_BODIES or (dialect == "postgres" and "/*" in body):
+        return None
+    end = first_semicolon(body, dialect)
+    return body[:end].rstrip(SPACES) if end >= len(body) - 1 else None
+
+
+_HAVE_BODIES = frozenset({"CREATE", "ALTER", "BEGIN"})
+"""A `;` may stand inside one of these; and PostgreSQL's comments nest, which one expression cannot follow."""
 
 
 def _may_concern(verb: str, text: str) -> bool:
@@ -91,23 +95,12 @@ def _may_concern(verb: str, text: str) -> bool:
 
 
 def _parse_piece(piece: Piece) -> list[Statement]:
-    verb = _verb(piece)
-    parser = _PARSERS.get(verb)
-    if parser is not None and _may_concern(verb, piece.text):
+    parser = _PARSERS.get(piece.verb)
+    if parser is not None and _may_concern(piece.verb, piece.text):
         found = parser(Cursor(piece))
         if found:
             return found if isinstance(found, list) else [found]
-    line, column = piece.place
-    return [PassThrough(text=piece.text, line=line, column=column, verb=verb)]
-
-
-def _verb(piece: Piece) -> str:
-    for token in piece.tokens:
-        if token.kind is Kind.WORD:
-            return token.key
-        if token.kind not in (Kind.SPACE, Kind.COMMENT) and token.key != "(":
-            break
-    return ""
+    return [PassThrough(text=piece.text, line=piece.line, column=piece.column, verb=piece.verb)]
 
 
 def _set_global(cursor: Cursor) -> list[Statement]:

@@ -14,6 +14,8 @@ _Part = Show | RelOptions | Variable
 def parse_catalog_query(cursor: Cursor) -> CatalogQuery | None:
     """None for a query that reads nothing of Lapse's."""
     wants_options = any(_name(token, cursor.dialect) == "reloptions" for token in cursor.tokens)
+    if wants_options and cursor.dialect == "postgres":
+        wants_options = _asks_for_options_only(cursor)
     pieces: list[str | _Part] = []
     source, position = cursor.piece.source, cursor.piece.start
     while not cursor.done:
@@ -34,6 +36,24 @@ def parse_catalog_query(cursor: Cursor) -> CatalogQuery | None:
     line, column = cursor.piece.place
     kept = tuple(piece for piece in _joined(pieces) if piece != "")
     return CatalogQuery(text=cursor.piece.text, line=line, column=column, pieces=kept)
+
+
+_PLAIN_WORDS = frozenset(
+    """SELECT DISTINCT FROM WHERE AND OR NOT LIKE ILIKE IN IS NULL ORDER BY ASC DESC LIMIT OFFSET AS RELNAME RELOPTIONS
+    PG_CLASS PG_CATALOG""".split()
+)
+
+
+def _asks_for_options_only(cursor: Cursor) -> bool:
+    """PostgreSQL has a pg_class of its own, which tools read with joins and other columns: those are left alone."""
+    for index, token in enumerate(cursor.tokens):
+        before, after = (cursor.tokens[i].key if 0 <= i < len(cursor.tokens) else "" for i in (index - 1, index + 1))
+        is_name = token.kind in (Kind.WORD, Kind.QUOTED)
+        word = _name(token, cursor.dialect).upper()
+        is_alias = before in ("AS", "PG_CLASS") or after == "."
+        if is_name and word not in _PLAIN_WORDS and not is_alias and after != "(":
+            return False
+    return True
 
 
 def _joined(pieces: list[str | _Part]) -> list[str | _Part]:

@@ -18,7 +18,7 @@ from lapse.model.policy import PartitionRule, Policy
 from lapse.model.table import TableName
 
 TARGETS = ("cockroach", "tidb", "myrocks", "lapse")
-"""`lapse` is CockroachDB's syntax with every knob that Lapse has."""
+"""`lapse` is CockroachDB's syntax with every knob that Lapse has, and MyRocks's comment for rules of partitions."""
 
 EXPIRY_FIELDS = ("expire_after", "expression", "column", "interval", "partitions")
 _NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}
@@ -52,10 +52,23 @@ def write(values: Mapping[str, Any], table: TableName | None, dialect: str) -> s
     missing = [field for field in values if field not in EXPIRY_FIELDS and not has_knob(field, dialect)]
     if missing:
         raise _unsupported(_NAMES[missing[0]], dialect)
+    if dialect == "lapse" and values.get("partitions"):
+        return _with_partitions(values, table)
     clause = _WRITERS[dialect](values)
     if dialect in ("tidb", "myrocks"):
         return f"ALTER TABLE {table_name(table, dialect)} {clause}" if table else clause
     return f"ALTER TABLE {table_name(table, dialect)} SET ({clause})" if table else f"WITH ({clause})"
+
+
+def _with_partitions(values: Mapping[str, Any], table: TableName | None) -> str:
+    """Knobs as storage parameters, expiry in the comment: only that has words for partitions."""
+    knob_values = {field: value for field, value in values.items() if field not in EXPIRY_FIELDS}
+    comment = _comment({field: value for field, value in values.items() if field in EXPIRY_FIELDS}, "lapse")
+    clause = f"COMMENT = {quote_text(comment)}"
+    parameters = _cockroach(knob_values, "lapse")
+    if table is None:
+        return f"WITH ({parameters}) {clause}" if parameters else clause
+    return f"ALTER TABLE {table_name(table, 'lapse')} " + (f"SET ({parameters}), {clause}" if parameters else clause)
 
 
 def has_knob(field: str, dialect: str) -> bool:
@@ -128,19 +141,22 @@ def _tidb(values: Mapping[str, Any]) -> str:
 
 
 def _myrocks(values: Mapping[str, Any]) -> str:
+    return f"COMMENT = {quote_text(_comment(values, 'myrocks'), backslashes=True)}"
+
+
+def _comment(values: Mapping[str, Any], dialect: str) -> str:
     partitions: tuple[PartitionRule, ...] = values.get("partitions", ())
     column, duration = values.get("column"), values.get("interval")
     if values.get("expire_after") is not None:
         if column is not None:
-            raise _unsupported("ttl_expire_after", "myrocks", "MyRocks takes the time from one place only")
+            raise _unsupported("ttl_expire_after", dialect, "MyRocks takes the time from one place only")
         duration = values["expire_after"]
     expression = values.get("expression")
     only_partitions = duration is None and partitions and all(rule.column is not None for rule in partitions)
     if expression is not None and not (expression == NEVER and only_partitions):
-        raise _unsupported("ttl_expiration_expression", "myrocks", "MyRocks knows ttl_col and ttl_duration only")
+        raise _unsupported("ttl_expiration_expression", dialect, "MyRocks knows ttl_col and ttl_duration only")
     _check_comment(duration, column, partitions)
-    comment = write_comment(CommentRules(duration=duration, column=column, partitions=partitions))
-    return f"COMMENT = {quote_text(comment, backslashes=True)}"
+    return write_comment(CommentRules(duration=duration, column=column, partitions=partitions))
 
 
 def _check_comment(duration: Interval | None, column: str | None, partitions: tuple[PartitionRule, ...]) -> None:

@@ -9,40 +9,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lapse.ddl.lexer import SPACES, Kind, Token, tokenize
+from lapse.ddl.lexer import SPACES, Kind, Token, key, scan, tokenize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
     """One statement: its own bytes without the `;`, comments before and inside it included, spaces around it not.
 
-    `start` and `end` are offsets in `source`, the whole text; so are the positions of the tokens.
+    `start` and `end` are offsets in `source`, the whole text. `verb` is the first word in upper case, '' for a comment
+    alone; `line` and `column` are where it stands.
     """
 
     source: str
     dialect: str
-    tokens: tuple[Token, ...]
-
-    @property
-    def start(self) -> int:
-        return self.tokens[0].start
-
-    @property
-    def end(self) -> int:
-        return self.tokens[-1].end
+    start: int
+    end: int
+    verb: str
+    line: int
+    column: int
 
     @property
     def text(self) -> str:
         return self.source[self.start : self.end].rstrip(SPACES)
 
     @property
-    def first(self) -> Token:
-        """The token the statement begins with; a comment only where there is nothing else."""
-        return next((t for t in self.tokens if t.kind not in (Kind.COMMENT, Kind.SPACE)), self.tokens[0])
-
-    @property
     def place(self) -> tuple[int, int]:
-        return place(self.source, self.first.start)
+        return self.line, self.column
+
+    def tokens(self) -> list[Token]:
+        return tokenize(self.source[self.start : self.end], self.dialect, offset=self.start)
 
 
 def place(text: str, offset: int) -> tuple[int, int]:
@@ -52,35 +47,76 @@ def place(text: str, offset: int) -> tuple[int, int]:
 
 
 def split(text: str, dialect: str) -> list[Piece]:
-    pieces: list[Piece] = []
-    for run in _runs(tokenize(text, dialect), dialect):
-        tokens = _trimmed(run)
-        if tokens:
-            pieces.append(Piece(source=text, dialect=dialect, tokens=tuple(tokens)))
-    return pieces
+    return list(pieces(text, dialect))
 
 
-def _runs(tokens: list[Token], dialect: str) -> Iterator[list[Token]]:
-    run: list[Token] = []
-    body = _Body(dialect)
-    for token in tokens:
-        if token.key == ";" and not body.is_open:
-            yield run
-            run, body = [], _Body(dialect)
+def pieces(text: str, dialect: str) -> Iterator[Piece]:
+    """One after the other, so that a long script is never held as tokens."""
+    lines = _Lines(text)
+    for span in _spans(text, dialect):
+        line, column = lines.place(span.first if span.first >= 0 else span.start)
+        yield Piece(
+            source=text,
+            dialect=dialect,
+            start=span.start,
+            end=span.end,
+            verb=span.verb,
+            line=line,
+            column=column,
+        )
+
+
+@dataclass(slots=True)
+class _Span:
+    """A statement being read; `first` is where its first word or sign stands."""
+
+    start: int = -1
+    end: int = -1
+    first: int = -1
+    verb: str = ""
+    is_verb_settled: bool = False
+
+
+def _spans(text: str, dialect: str) -> Iterator[_Span]:
+    span, body = _Span(), _Body(dialect)
+    for kind, part, start in scan(text, dialect):
+        if kind is Kind.SPACE:
             continue
-        run.append(token)
-        if token.kind not in (Kind.SPACE, Kind.COMMENT):
-            body.see(token.key)
-    yield run
+        if part == ";" and kind is Kind.PUNCTUATION and not body.is_open:
+            if span.start >= 0:
+                yield span
+            span, body = _Span(), _Body(dialect)
+            continue
+        if span.start < 0:
+            span.start = start
+        span.end = start + len(part)
+        if kind is Kind.COMMENT:
+            continue
+        if span.first < 0:
+            span.first = start
+        if not span.is_verb_settled:
+            span.verb = part.upper() if kind is Kind.WORD else ""
+            span.is_verb_settled = part != "("
+        if not body.is_plain:
+            body.see(key(kind, part))
+    if span.start >= 0:
+        yield span
 
 
-def _trimmed(run: list[Token]) -> list[Token]:
-    start, end = 0, len(run)
-    while start < end and run[start].kind is Kind.SPACE:
-        start += 1
-    while end > start and run[end - 1].kind is Kind.SPACE:
-        end -= 1
-    return run[start:end]
+class _Lines:
+    """Places in a text, asked for in order: each part of it is counted once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._seen = 0
+        self._line = 1
+        self._line_start = 0
+
+    def place(self, offset: int) -> tuple[int, int]:
+        self._line += self._text.count("\n", self._seen, offset)
+        self._line_start = max(self._line_start, self._text.rfind("\n", self._seen, offset) + 1)
+        self._seen = offset
+        return self._line, offset - self._line_start + 1
 
 
 _ROUTINES = frozenset({"TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "PACKAGE"})
@@ -103,6 +139,11 @@ class _Body:
         self._before_last = ""
 
     @property
+    def is_plain(self) -> bool:
+        """Known by its first word to have no body, so that the rest of it need not be looked at."""
+        return self._count > 0 and self._first not in ("CREATE", "ALTER", "BEGIN")
+
+    @property
     def is_open(self) -> bool:
         if self._dialect == "sqlite":
             # SQLite's own rule: a trigger ends with `; END ;`, as every statement of its body ends with `;`.
@@ -110,18 +151,18 @@ class _Body:
             return self._kind == "TRIGGER" and self._depth > 0 and not closed
         return self._depth > 0
 
-    def see(self, key: str) -> None:
+    def see(self, word: str) -> None:
         if self._count == 0:
-            self._first = key
+            self._first = word
         elif not self._kind and self._count < _HEADER_WORDS and self._first in ("CREATE", "ALTER"):
-            self._kind = self._object_kind(key)
+            self._kind = self._object_kind(word)
         if self._last != ".":
-            self._depth = max(0, self._depth + self._step(key))
+            self._depth = max(0, self._depth + self._step(word))
         self._count += 1
-        self._before_last, self._last = self._last, key
+        self._before_last, self._last = self._last, word
 
     def _object_kind(self, key: str) -> str:
-        if key in ("TABLE", "VIEW", "INDEX", "("):
+        if key in ("TABLE", "VIEW", "INDEX", "DATABASE", "SCHEMA", "USER", "ROLE"):
             return "other"
         return key if key in _ROUTINES or key == "RULE" else ""
 

@@ -266,6 +266,8 @@ class Translator:
 def _negated(node: Node) -> Node:
     if isinstance(node, Unary) and node.operator == "IS NULL":
         return Unary("IS NOT NULL", node.operand)
+    if isinstance(node, Binary) and node.operator == "IS NOT DISTINCT FROM":
+        return Binary("IS DISTINCT FROM", node.left, node.right)
     return Unary("NOT", node)
 
 

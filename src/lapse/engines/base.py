@@ -163,6 +163,10 @@ class Engine(ABC):
     def now(self, connection: Connection) -> datetime:
         """The database's clock, or the one that was injected; aware, UTC."""
 
+    @abstractmethod
+    def stopwatch(self, connection: Connection) -> datetime:
+        """The server's real time, the same for the whole fleet and never injected: for measuring rates."""
+
     def close(self) -> None:
         self.database.dispose()
 

@@ -174,7 +174,7 @@ class PolicyChange:
         if policy is None and not any(name in self.set for name in ("expire_after", "expression", "column")):
             names = ", ".join(sorted({*(_knob_name(f) for f in self.set), *(_knob_name(f) for f in self.reset)}))
             raise PolicyConflict(
-                f"table {table} has no TTL, so {names} cannot be set",
+                f"table {table} has no TTL, so {names or 'ttl'} cannot be set",
                 hint='"ttl_expire_after", "ttl_expiration_expression" or TTL = column + INTERVAL must be set first',
             )
         values = {f.name: getattr(policy, f.name) for f in fields(Policy)} if policy else {}

@@ -10,19 +10,28 @@ from sqlalchemy import Connection
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import parse_expression
 from lapse.engines.base import Declared, Engine
-from lapse.errors import Drift, TableNotFound
+from lapse.errors import Drift, InvalidValue, TableNotFound
 from lapse.model.expression import columns as expression_columns
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 
 def declare(table: Table, policy: Policy) -> Declared:
-    """Raises SyntaxProblem or InvalidValue when the expression does not fit the table."""
+    """Raises SyntaxProblem or InvalidValue when the policy does not fit the table."""
+    names = {column.name for column in table.columns} | policy_columns(policy)
     expression = None
     if policy.expression is not None:
-        names = {column.name for column in table.columns}
-        expression = parse_expression(policy.expression, columns=names | policy_columns(policy))
-    return Declared(table=table, policy=policy, expression=expression)
+        expression = parse_expression(policy.expression, columns=names)
+    declared = Declared(table=table, policy=policy, expression=expression)
+    folded = {name.lower() for name in names}
+    for column in needed_columns(declared):
+        if column.lower() not in folded:
+            raise InvalidValue("TTL column", column, f"does not exist in table {table.name}", hint=_columns_hint(table))
+    return declared
+
+
+def _columns_hint(table: Table) -> str:
+    return f"its columns are {', '.join(column.name for column in table.columns)}"
 
 
 def load(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:

@@ -50,7 +50,7 @@ class Limiter:
         if not limits or count <= 0:
             return
         with self._catalog.writing() as connection:
-            now = self._catalog.engine.now(connection)
+            now = self._catalog.engine.stopwatch(connection)
             delays = [(take(connection, limit.name, limit.per_second, count, now), limit) for limit in limits]
         seconds, slowest = max(delays, key=lambda delay: delay[0])
         if seconds > 0:

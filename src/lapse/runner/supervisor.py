@@ -67,9 +67,10 @@ class Supervisor(Service):
             if runners:
                 known = {stored.id: stored for stored in policies.list_policies(connection)}
                 found = {job.id: job for job in jobs.active_jobs(connection)}
+                worked = {job_id: tasks.worked_seconds(connection, job_id)[0] for job_id in found}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
-            if job is None or stored is None or not judge(job, stored, current, now).goes_on:
+            if job is None or stored is None or not judge(job, stored, current, now, worked[job.id]).goes_on:
                 runner.stop()
             elif stored.version != runner.stored.version:
                 if stored.policy.same_expiry(runner.stored.policy):

@@ -185,11 +185,11 @@ def test_several_settings_at_once() -> None:
         ("SELECT * FROM [show  jobs] j;", ("SELECT * FROM ", Show.JOBS, " j")),
         ("SELECT [SHOW JOBS].id FROM t", None),
         ("SELECT reloptions FROM pg_class", ("SELECT reloptions FROM ", RelOptions(), " AS pg_class")),
-        (
-            "SELECT c.reloptions FROM pg_catalog.pg_class AS c JOIN pg_class ON pg_class.a = c.a",
-            ("SELECT c.reloptions FROM ", RelOptions(), " AS c JOIN ", RelOptions(),
-             " AS pg_class ON pg_class.a = c.a"),
-        ),
+        ("SELECT c.reloptions FROM pg_catalog.pg_class c ORDER BY c.relname",
+         ("SELECT c.reloptions FROM ", RelOptions(), " c ORDER BY c.relname")),
+        ("SELECT pg_class.relname FROM pg_class WHERE array_to_string(reloptions, ',') LIKE '%ttl%'",
+         ("SELECT pg_class.relname FROM ", RelOptions(),
+          " AS pg_class WHERE array_to_string(reloptions, ',') LIKE '%ttl%'")),
         ("SELECT relname FROM pg_class", None),
         ("SELECT 'reloptions' FROM pg_class", None),
         ("SELECT @@global.tidb_ttl_job_enable, 1", ("SELECT ", Variable("tidb_ttl_job_enable"), ", 1")),
@@ -206,8 +206,18 @@ def test_catalog_queries(text: str, pieces: tuple[object, ...] | None, dialect: 
         assert statement.pieces == pieces
 
 
-def test_ordinary_statements_pass_at_a_glance() -> None:
-    text = "INSERT INTO t (a, b, c) VALUES " + ", ".join("('some text', 12345, 'more text')" for _ in range(300))
+def test_tools_that_read_postgresql_s_own_pg_class_are_left_alone() -> None:
+    for text in (
+        "SELECT c.relchecks, c.reloptions FROM pg_catalog.pg_class c WHERE c.oid = '16384'",
+        "SELECT reloptions FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace",
+    ):
+        assert isinstance(parse_one(text, "postgres"), PassThrough)
+        assert isinstance(parse_one(text, "sqlite"), CatalogQuery)
+
+
+@pytest.mark.parametrize("value", ["'some text'", "'some; text'"])
+def test_ordinary_statements_pass_at_a_glance(value: str) -> None:
+    text = "INSERT INTO t (a, b, c) VALUES " + ", ".join(f"({value}, 12345, 'more text')" for _ in range(300))
     rounds = 200
     parse(text, "postgres")
     started = time.perf_counter()

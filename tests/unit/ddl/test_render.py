@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,12 @@ def test_tidb_reads_back(policy: Policy, table: TableName) -> None:
 @given(policy=myrocks_policies(), table=tables)
 def test_myrocks_reads_back(policy: Policy, table: TableName) -> None:
     reads_back(policy, table, "myrocks")
+
+
+@given(policy=myrocks_policies(), paused=st.booleans(), table=tables)
+def test_rules_of_partitions_read_back(policy: Policy, paused: bool, table: TableName) -> None:
+    if policy.partitions:
+        reads_back(replace(policy, pause=paused, hide_expired="view"), table, "lapse")
 
 
 MONTHS = Interval(months=3)

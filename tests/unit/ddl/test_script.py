@@ -29,6 +29,7 @@ ONE_STATEMENT = [
         "mysql",
         "CREATE PROCEDURE p() BEGIN CASE a WHEN 1 THEN SELECT 1; ELSE BEGIN END; END CASE; SELECT t.end FROM t; END",
     ),
+    ("mysql", "CREATE DEFINER = CURRENT_USER() PROCEDURE p() BEGIN SELECT 1; END"),
     ("mysql", "BEGIN NOT ATOMIC SELECT 1; SELECT 2; END"),
     ("mysql", "CREATE PROCEDURE p() BEGIN SELECT a FROM (SELECT 1) x FOR UPDATE; END"),
     ("mysql", "SELECT 'a\\';' , \"b;\" # ; \n"),

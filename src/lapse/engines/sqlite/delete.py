@@ -30,6 +30,8 @@ MAX_WINDOW = 1 << 40
 PAGE_FACTOR = 20
 """Rows of a key page per row of the batch: how far one look reaches when little has expired."""
 MAX_PAGE = 20_000
+INDEX_PAGE = 1_000
+"""Index entries looked at together: where times are text, some beyond the cutoff have to be passed over."""
 INCLUSIVE = "="
 """Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
 
@@ -189,12 +191,14 @@ class IndexDeleter(_RowidKeys):
         rows = connection.exec_driver_sql(
             f"SELECT {column}, {self._address}, {self._condition.sql} FROM {self._name} INDEXED BY {quote(self._index)}"
             f" WHERE {self._condition.bound} AND {column} IS NOT NULL{after}"
-            f" ORDER BY {column}, {self._address} LIMIT {int(limit)}",
+            f" ORDER BY {column}, {self._address} LIMIT {max(limit, INDEX_PAGE)}",
             parameters,
         ).all()
-        cursor = json.dumps([rows[-1][0], rows[-1][1]]) if rows else self._cursor
         keys: list[Key] = [(row[0], row[1]) for row in rows if row[2]]
-        return keys, Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+        done = len(rows) < max(limit, INDEX_PAGE) and len(keys) <= limit
+        last = keys[limit - 1] if len(keys) > limit else (rows[-1][0], rows[-1][1]) if rows else None
+        cursor = json.dumps(last) if last is not None else self._cursor
+        return keys[:limit], Batch(examined=len(rows), cursor=cursor, done=done)
 
 
 class KeyDeleter(SqliteDeleter):

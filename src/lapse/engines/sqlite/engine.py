@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path as FilePath
 from time import perf_counter
@@ -128,6 +128,9 @@ class SqliteEngine(Engine):
         now = self.clock.now()
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
+    def stopwatch(self, connection: Connection) -> datetime:
+        return datetime.now(UTC)
+
     # Tables
 
     def describe(self, connection: Connection, name: TableName) -> Table:
@@ -233,15 +236,15 @@ class SqliteEngine(Engine):
             reason = "no index on the expiry column" if found.column else "expiry is an expression"
             return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: {reason}")
         enough = max(int(self.estimate_rows(connection, table) * INDEX_PATH_SHARE), 1_000)
-        seen = connection.exec_driver_sql(
-            f"SELECT count(*) FROM (SELECT 1 FROM {quote(table.name.name)} INDEXED BY {quote(index.name)}"
-            f" WHERE {found.bound} AND {quote(found.column or '')} IS NOT NULL LIMIT {enough + 1})"
+        column = quote(found.column or "")
+        expired = connection.exec_driver_sql(
+            f"SELECT count(*) FROM (SELECT {column} FROM {quote(table.name.name)} INDEXED BY {quote(index.name)}"
+            f" WHERE {found.bound} AND {column} IS NOT NULL ORDER BY {column} LIMIT {4 * enough}) WHERE {found.sql}"
         ).scalar_one()
-        if seen > enough:
+        if expired > enough:
             return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: more than {enough} rows have expired")
-        return Path(
-            kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: about {seen} rows have expired"
-        )
+        evidence = f"index {index.name}: about {expired} rows have expired"
+        return Path(kind=PathKind.INDEX, index=index.name, evidence=evidence)
 
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         name = quote(table.name.name)

@@ -28,6 +28,9 @@ _BANDS = (
 )
 """Numbers from the years 1973 to 2790 fall into exactly one of these, so a number tells its own unit."""
 
+LARGEST_OFFSET = timedelta(hours=14)
+"""How far ahead of UTC a zone can be: text with an offset may carry a later date than its instant."""
+
 _TIME_WORDS = ("DATE", "TIME")
 _SAMPLE = 500
 
@@ -121,7 +124,7 @@ def threshold(column: str, fmt: TimeFormat, interval: Interval, cutoff: datetime
 
 def _iso_threshold(name: str, instant: datetime, wall: datetime) -> Threshold:
     """Text with `Z` or an offset is an instant, text without is wall-clock time in the policy's zone."""
-    latest = max(instant.replace(tzinfo=None), wall) + timedelta(days=2)
+    latest = max(instant.replace(tzinfo=None) + LARGEST_OFFSET, wall) + timedelta(days=1)
     bound = f"{name} < '{latest:%Y-%m-%d}'"
     exact = f"julianday({name}) <= julianday('{_iso(wall)}')"
     if instant.replace(tzinfo=None) != wall:
