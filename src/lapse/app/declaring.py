@@ -103,7 +103,8 @@ class Declarer:
         try:
             return policies.find_policy(bound, self._engine.describe(connection, name).name)
         except TableNotFound:
-            return None
+            alike = [stored for stored in policies.list_policies(bound) if stored.table.name == name.name]
+            return alike[0] if len(alike) == 1 and name.schema is None else None
 
     def refuse_column_change(
         self, connection: Connection, name: TableName, actions: tuple[tuple[ColumnAction, str], ...]

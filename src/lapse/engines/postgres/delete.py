@@ -190,13 +190,14 @@ class PostgresDeleter(Deleter):
         )
 
     def _left_behind(self, connection: Connection, seen: Seen) -> dict[str, int]:
-        """Expired rows of this batch that are still there: referenced ones are held, the others were locked."""
-        referenced = f"NOT ({self._free})" if self._free else "FALSE"
-        row = connection.exec_driver_sql(
-            f"SELECT count(*) FILTER (WHERE {referenced}), count(*) FROM {self._table}"
-            f" WHERE {self._until(seen)} AND {self._work.condition.unindexed}"
+        """Expired rows of this batch that are still there: those that can be locked are held by a foreign key."""
+        left = f"SELECT 1 FROM {self._table} WHERE {self._until(seen)} AND {self._work.condition.unindexed}"
+        total, free = connection.exec_driver_sql(
+            f"SELECT (SELECT count(*) FROM ({left}) total),"
+            f" (SELECT count(*) FROM ({left} FOR UPDATE SKIP LOCKED) free)"
         ).one()
-        return {"held": int(row[0]), "skipped": int(row[1]) - int(row[0])}
+        held = min(int(free), int(total)) if self._free else 0
+        return {"held": held, "skipped": int(total) - held}
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._work.connect() as connection:

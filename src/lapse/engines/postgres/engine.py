@@ -98,6 +98,10 @@ class PostgresEngine(Engine):
         now: datetime = connection.exec_driver_sql("SELECT now()").scalar_one()
         return now.astimezone(UTC)
 
+    def stopwatch(self, connection: Connection) -> datetime:
+        now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return now.astimezone(UTC)
+
     @contextmanager
     def _reading(self, connection: Connection) -> Iterator[None]:
         """A transaction that is shown expired rows, with times written the way Lapse reads them."""
@@ -141,7 +145,8 @@ class PostgresEngine(Engine):
         self._check_condition(connection, whole, is_there=whole is declared)
         if policy.hide_expired != "off":
             condition.expired_now(whole)
-        return [*self._partition_notices(connection, declared), *self._notices(table, policy)]
+        notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
+        return [*self._partition_notices(connection, declared), *notices]
 
     @staticmethod
     def _check_storage(connection: Connection, table: Table) -> None:
@@ -201,13 +206,6 @@ class PostgresEngine(Engine):
             notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
         return notices
 
-    @staticmethod
-    def _notices(table: Table, policy: Policy) -> list[str]:
-        notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
-        if policy.time_format is not None:
-            notices.append("ttl_time_format has no effect on PostgreSQL, which has time types")
-        return notices
-
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
         table, policy = declared.table, declared.policy
         managed_before = previous is not None and previous.expire_after is not None
@@ -222,7 +220,7 @@ class PostgresEngine(Engine):
             managed.drop_column(connection, table)
         if policy.expire_after is not None:
             if table.column(MANAGED_COLUMN) is None:
-                managed.add_column(connection, table, policy.expire_after)
+                managed.add_column(connection, table, policy.expire_after, self.now(connection))
             else:
                 managed.set_default(connection, table, policy.expire_after)
             managed.create_triggers(connection, table, policy)

@@ -15,10 +15,13 @@ from lapse.errors import Drift, Unsupported
 from lapse.model import expression as ex
 from lapse.model.expression import Node
 from lapse.model.interval import Interval
-from lapse.model.table import Column, Table
+from lapse.model.table import Column, Table, TimeFormat
 
 INSTANT = "timestamp with time zone"
 WALL_CLOCKS = ("timestamp without time zone", "date")
+NUMBERS = frozenset({"bigint", "integer", "numeric", "double precision"})
+UNITS_PER_SECOND = {TimeFormat.UNIX: 1, TimeFormat.UNIX_MS: 1000}
+"""How a number can be a time, by `ttl_time_format`."""
 _SAME_IN_POSTGRES = frozenset({"lower", "upper", "length", "abs", "round"})
 _CASTS = {"integer": "bigint", "float": "double precision", "text": "text", "boolean": "boolean"}
 _ISO_TEXT = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|[+-]\d{2}(:?\d{2})?)?)?\s*$"
@@ -35,11 +38,12 @@ def base_type(column: Column) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writer:
-    """`now` is SQL for the current instant, `zone` where wall-clock values are read."""
+    """`now` is SQL for the current instant, `zone` where wall-clock values are read, `format` how numbers are times."""
 
     table: Table
     now: str
     zone: str
+    format: TimeFormat | None = None
 
     def time(self, node: Node) -> str:
         """SQL for `node` as an instant."""
@@ -128,7 +132,7 @@ class Writer:
                 return f"{quote(column.name)}::timestamp" if base_type(column) in WALL_CLOCKS else None
             case ex.Binary(operator="+" | "-" as sign, left=left, right=ex.Span(interval=interval)):
                 wall = self._wall(left)
-                return None if wall is None else _wall_shifted(wall, interval, sign)
+                return None if wall is None else wall_shifted(wall, interval, sign)
             case ex.Binary(operator="+", left=ex.Span() as span, right=right):
                 return self._wall(ex.Binary("+", right, span))
             case ex.Cast(operand=operand, type="timestamp" | "date" as kind):
@@ -148,9 +152,11 @@ class Writer:
             return quote(column.name)
         if base_type(column) in ("text", "character varying", "character"):
             return self._text_as_time(quote(column.name))
+        if base_type(column) in NUMBERS and self.format in UNITS_PER_SECOND:
+            return from_number(column, self.format)
         raise Unsupported(
             f"column {column.name} has the type {column.type}, which is no time",
-            hint="use a timestamp or date column, or to_timestamp(seconds)",
+            hint="use a timestamp or date column, to_timestamp(seconds), or set ttl_time_format",
         )
 
     def _text_as_time(self, text: str) -> str:
@@ -216,7 +222,12 @@ class Writer:
         return column
 
 
-def _wall_shifted(wall: str, interval: Interval, sign: str) -> str:
+def from_number(column: Column, fmt: TimeFormat) -> str:
+    """The instant that a number stands for."""
+    return f"to_timestamp({quote(column.name)}::double precision / {UNITS_PER_SECOND[fmt]})"
+
+
+def wall_shifted(wall: str, interval: Interval, sign: str) -> str:
     if interval.months:
         wall = f"({wall} {sign} {months(interval.months)})"
     return f"({wall} {sign} {micros(interval.micros)})" if interval.micros else wall

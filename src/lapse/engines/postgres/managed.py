@@ -7,6 +7,8 @@ stays. Where partitions have durations of their own, a second trigger restamps r
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import Connection
 
 from lapse.engines.postgres.inspect import rows
@@ -15,6 +17,7 @@ from lapse.engines.postgres.names import (
     INSERT_TRIGGER,
     STAMP_FUNCTION,
     UPDATE_TRIGGER,
+    instant,
     literal,
     quote,
     relation,
@@ -69,11 +72,12 @@ def default(after: Interval) -> str:
     return shifted("now()", after, "+")
 
 
-def add_column(connection: Connection, table: Table, after: Interval) -> None:
-    """`now()` is stable within the statement, so old rows share one value that is stored once, not in each row."""
+def add_column(connection: Connection, table: Table, after: Interval, now: datetime) -> None:
+    """Old rows share one constant, which the server keeps beside the table: no row is rewritten."""
     connection.exec_driver_sql(
-        f"ALTER TABLE {relation(table.name)} ADD COLUMN {_COLUMN} timestamptz DEFAULT {default(after)}"
+        f"ALTER TABLE {relation(table.name)} ADD COLUMN {_COLUMN} timestamptz DEFAULT {instant(after.added_to(now))}"
     )
+    set_default(connection, table, after)
 
 
 def set_default(connection: Connection, table: Table, after: Interval) -> None:
