@@ -68,7 +68,9 @@ class Cluster:
         self.port = free_port()
         self._settings = SETTINGS | (settings or {})
         self._server: subprocess.Popen[bytes] | None = None
-        self.run("initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        self.run(
+            "initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+        )
         self.start()
 
     @property

@@ -193,6 +193,18 @@ class Engine(ABC):
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
 
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
+        return None
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        """Comments of tables that may hold a policy."""
+        return []
+
+    def identity(self, connection: Connection) -> str | None:
+        """What tells this database from a restored or cloned copy of it; None where nothing does."""
+        return None
+
     # Policies
 
     @abstractmethod
@@ -222,6 +234,10 @@ class Engine(ABC):
     @abstractmethod
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        return []
 
     # Deleting
 

@@ -152,7 +152,8 @@ class PostgresDeleter(Deleter):
                 connection.exec_driver_sql("ROLLBACK")
             else:
                 if seen.deleted < seen.count:
-                    batch = replace(batch, **self._left_behind(connection, seen))
+                    held, skipped = self._left_behind(connection, seen)
+                    batch = replace(batch, held=held, skipped=skipped)
                 checkpoint(connection, batch)
                 connection.exec_driver_sql("COMMIT")
         except BaseException:
@@ -189,15 +190,14 @@ class PostgresDeleter(Deleter):
             " (SELECT count(*) FROM gone) AS deleted"
         )
 
-    def _left_behind(self, connection: Connection, seen: Seen) -> dict[str, int]:
-        """Expired rows of this batch that are still there: those that can be locked are held by a foreign key."""
+    def _left_behind(self, connection: Connection, seen: Seen) -> tuple[int, int]:
+        """(held, skipped): of the rows still there, those that can be locked are held by a foreign key."""
         left = f"SELECT 1 FROM {self._table} WHERE {self._until(seen)} AND {self._work.condition.unindexed}"
         total, free = connection.exec_driver_sql(
-            f"SELECT (SELECT count(*) FROM ({left}) total),"
-            f" (SELECT count(*) FROM ({left} FOR UPDATE SKIP LOCKED) free)"
+            f"SELECT (SELECT count(*) FROM ({left}) total), (SELECT count(*) FROM ({left} FOR UPDATE SKIP LOCKED) free)"
         ).one()
         held = min(int(free), int(total)) if self._free else 0
-        return {"held": held, "skipped": int(total) - held}
+        return held, int(total) - held
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._work.connect() as connection:
@@ -252,10 +252,10 @@ class PostgresDeleter(Deleter):
     @abstractmethod
     def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch: ...
 
-    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:  # noqa: B027 - only where there is a window
+    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:
         pass
 
-    def _shrink(self) -> None:  # noqa: B027
+    def _shrink(self) -> None:
         pass
 
 

@@ -128,6 +128,20 @@ class PostgresEngine(Engine):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         return partitions.leaves(connection, table)
 
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        return None if leaf.partition is None else own_name(leaf)
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        return inspect.comments(connection)
+
+    def identity(self, connection: Connection) -> str | None:
+        """A failover keeps both numbers, a restore from a dump or a new cluster does not."""
+        found = connection.exec_driver_sql(
+            "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid"
+            " FROM pg_catalog.pg_database WHERE datname = current_database()"
+        ).scalar_one()
+        return str(found)
+
     def create_statement(self, connection: Connection, table: Table) -> str:
         return showcreate.create_statement(connection, table)
 
@@ -156,7 +170,9 @@ class PostgresEngine(Engine):
             {"name": relation(table.name)},
         ).scalar()
         if method not in (None, "heap"):
-            raise Unsupported(f"table {table.name} is stored by the access method {method}, and TTL works on heap tables")
+            raise Unsupported(
+                f"table {table.name} is stored by the access method {method}, and TTL works on heap tables"
+            )
 
     @staticmethod
     def _check_managed(connection: Connection, table: Table) -> None:
@@ -253,6 +269,13 @@ class PostgresEngine(Engine):
             *advice.references(declared.table),
             *advice.indexes(declared),
             *advice.vacuum(connection, declared.table),
+        ]
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return [
+            lacking
+            for leaf in self.leaves(connection, declared.table)
+            for lacking in advice.privileges(connection, leaf)
         ]
 
     # Deleting

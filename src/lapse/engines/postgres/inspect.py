@@ -138,7 +138,7 @@ def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | No
 
 
 def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
-    """The leaves of a partitioned table, to any depth, as the tables they are. Foreign tables among them are not ours."""
+    """The leaves of a partitioned table, to any depth, as the tables they are; foreign tables are left out."""
     found = relation_row(connection, name)
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
