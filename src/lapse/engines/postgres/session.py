@@ -35,6 +35,7 @@ CONNECT_SECONDS = 10
 _RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006", "57014"})
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
+_NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
 READ_ONLY = "25006"
 NOT_ALLOWED = "42501"
 
@@ -54,6 +55,8 @@ def open_database(url: URL) -> Database:
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,
         use_native_hstore=False,
+        # Otherwise the driver looks for placeholders in statements that have no parameters.
+        execution_options={"no_parameters": True},
         pool_pre_ping=True,
         pool_size=20,
         max_overflow=60,
@@ -67,6 +70,12 @@ def open_database(url: URL) -> Database:
         raw.autocommit = before
 
     return database
+
+
+def begin_implicitly(raw: Any, verb: str) -> None:
+    """What PEP 249 wants and the driver, in autocommit mode, does not do."""
+    if raw.info.transaction_status == TransactionStatus.IDLE and verb.upper() not in _NO_TRANSACTION:
+        raw.execute("BEGIN")
 
 
 def sqlstate(error: BaseException | None) -> str:
