@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult
 
-from lapse.app.declaring import Declarer
 from lapse.app.result import Result
 from lapse.catalog import Catalog, jobs, policies, settings
 from lapse.ddl import render
@@ -32,6 +31,7 @@ from lapse.model.statement import (
 )
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None

@@ -13,6 +13,7 @@ from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
+from lapse.runner.identity import DISARMED
 from lapse.runner.promise import Promise, promise
 
 
@@ -85,7 +86,7 @@ def _state(
     if job is not None:
         return str(job.status), job.reason
     if stored.policy.pause:
-        return str(JobStatus.PAUSED), "ttl_pause is on"
+        return str(JobStatus.PAUSED), DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
     if not current.job_enable or current.clock_hold:
         return str(JobStatus.PAUSED), current.obstacle(now)
     if physical.trouble is not None:

@@ -195,6 +195,9 @@ class Engine(ABC):
     def close(self) -> None:
         self.database.dispose()
 
+    def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
+        """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
+
     # Tables
 
     @abstractmethod
@@ -208,6 +211,18 @@ class Engine(ABC):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
+
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
+        return None
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        """Comments of tables that may hold a policy."""
+        return []
+
+    def identity(self, connection: Connection) -> str | None:
+        """What tells this database from a restored or cloned copy of it; None where nothing does."""
+        return None
 
     # Policies
 
@@ -238,6 +253,10 @@ class Engine(ABC):
     @abstractmethod
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        return []
 
     # Deleting
 
