@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import psycopg
 import pytest
 
@@ -14,7 +16,7 @@ MONTHS = ("2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01")
 
 def create(h: Harness, ttl: str = "TTL = ts + INTERVAL 14 DAY", extra: str = "") -> None:
     h.sql(f"CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL{extra}) PARTITION BY RANGE (ts) {ttl}")
-    for number, (low, high) in enumerate(zip(MONTHS, MONTHS[1:], strict=False), start=1):
+    for number, (low, high) in enumerate(pairwise(MONTHS), start=1):
         h.sql(f"CREATE TABLE p{number} PARTITION OF events FOR VALUES FROM ('{low}') TO ('{high}')")
     h.sql("CREATE TABLE rest PARTITION OF events DEFAULT")
     h.sql(

@@ -90,8 +90,7 @@ def test_times_inside_documents(h: Harness, kind: str) -> None:
 
 def test_an_interval_from_the_row(h: Harness) -> None:
     h.sql(
-        "CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ, keep INTERVAL)"
-        " WITH (ttl_expiration_expression = 'ts + keep')"
+        "CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ, keep INTERVAL) WITH (ttl_expiration_expression = 'ts + keep')"
     )
     h.sql(f"INSERT INTO events VALUES (1, {h.at(days=-2)}, '1 day'), (2, {h.at(days=-2)}, '1 month')")
     h.run()
