@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from lapse.errors import InvalidValue, StoreError, StoreFromTheFuture
+from lapse.kv.options import Options
 from lapse.kv.ttl import Duration, read_duration
 
 FORMAT_VERSION = 1
@@ -47,7 +48,8 @@ def read_format(raw: bytes) -> StoreFormat:
         raise StoreError(f"the store's description cannot be read: {raw[:80]!r}") from None
     if version > FORMAT_VERSION:
         raise StoreFromTheFuture(
-            f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}", hint="upgrade lapse-ttl"
+            f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}",
+            hint="upgrade lapse-ttl",
         )
     try:
         return StoreFormat(**fields)
@@ -77,3 +79,10 @@ def read_mark(raw: bytes | None) -> int:
         return int(raw or 0)
     except ValueError as error:
         raise StoreError(f"the store's clock mark cannot be read: {raw!r}") from error
+
+
+def check_bucket(format: StoreFormat, options: Options) -> None:
+    """The layout is fixed when a store is created; asking for another one must not be ignored."""
+    if options.bucket_ms and options.bucket_ms != format.bucket_ms:
+        has = f"buckets of {format.bucket_ms} ms" if format.bucket_ms else "no buckets"
+        raise InvalidValue("bucket", f"{options.bucket_ms} ms", f"cannot be changed: the store has {has}")

@@ -20,10 +20,15 @@ class Families:
         self.hidden = Counter(
             "lapse_kv_hidden_on_read", "Expired rows that a read did not return", _LABELS, registry=registry
         )
-        self.purged = Counter("lapse_kv_purged_rows", "Expired rows removed by a purge", _LABELS, registry=registry)
+        self.purged = Counter(
+            "lapse_kv_purged_rows", "Expired rows removed by a purge", _LABELS, registry=registry
+        )
         self.purge_errors = Counter("lapse_kv_purge_errors", "Purges that failed", _LABELS, registry=registry)
         self.backlog = Gauge(
-            "lapse_kv_backlog_rows", "Expired rows still stored when last looked at", _LABELS, registry=registry
+            "lapse_kv_backlog_rows",
+            "Expired rows still stored when last looked at",
+            _LABELS,
+            registry=registry,
         )
         self.oldest_expired = Gauge(
             "lapse_kv_oldest_expired_timestamp_seconds",

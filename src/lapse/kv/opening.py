@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client import REGISTRY, CollectorRegistry
+
 from lapse.clock import Clock
 from lapse.kv.abc import Store
 from lapse.kv.clock import CLOCK_WAIT_S
@@ -16,7 +18,6 @@ from lapse.kv.options import (
     read_options,
 )
 from lapse.kv.url import ROCKSDB, parse
-from prometheus_client import REGISTRY, CollectorRegistry
 
 
 def open(

@@ -38,7 +38,7 @@ DefaultTtlLike = Ttl | Interval | timedelta | str | None | Unset
 class Options:
     """`default_ttl` is UNSET to keep the store's own."""
 
-    default_ttl: Duration | None | Unset
+    default_ttl: Duration | Unset | None
     clock: Clock | None
     clock_wait_s: float
     merge: MergeFunction | None

@@ -72,6 +72,7 @@ def decode(key: bytes, raw: bytes) -> Row | None:
 def _unknown(key: bytes, version: int, flags: int) -> CorruptRow | StoreFromTheFuture:
     if version > ROW_VERSION:
         return StoreFromTheFuture(
-            f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}", hint="upgrade lapse-ttl"
+            f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}",
+            hint="upgrade lapse-ttl",
         )
     return CorruptRow(key, f"format {version} with flags {flags:#04x} is unknown")

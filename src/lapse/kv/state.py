@@ -30,6 +30,11 @@ class Written:
         if expires_ms > self.max_ms:
             self.max_ms = expires_ms
 
+    def absorb(self, other: Written) -> None:
+        self.rows += other.rows
+        self.min_ms = min(self.min_ms, other.min_ms)
+        self.max_ms = max(self.max_ms, other.max_ms)
+
 
 class State:
     def __init__(self, *, url: StoreUrl, options: Options, format: StoreFormat, clock: StoreClock) -> None:
@@ -104,5 +109,9 @@ class State:
         return taken
 
     def _refuse_never(self, ttl: TtlLike) -> None:
-        why = "the store has no default TTL" if ttl is Ttl.DEFAULT else "it would keep its whole bucket for ever"
+        why = (
+            "the store has no default TTL"
+            if ttl is Ttl.DEFAULT
+            else "it would keep its whole bucket for ever"
+        )
         raise InvalidValue("ttl", ttl, f"must end in a store with time buckets: {why}", hint="give a TTL")

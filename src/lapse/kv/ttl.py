@@ -69,7 +69,9 @@ def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Du
     return Duration(interval=length, millis=None if length.is_calendar else -(-length.micros // MILLISECOND))
 
 
-def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl") -> Duration | None:
+def read_default(
+    value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl"
+) -> Duration | None:
     """A store's default: a duration, or None (also written `Ttl.NO_EXPIRY`) for rows that stay."""
     if value is None or value is Ttl.NO_EXPIRY:
         return None
@@ -88,7 +90,9 @@ def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
     if isinstance(ttl, str | timedelta | Interval):
         return read_duration(ttl).expiry_ms(now_ms)
     raise InvalidValue(
-        "ttl", ttl, "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime"
+        "ttl",
+        ttl,
+        "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime",
     )
 
 

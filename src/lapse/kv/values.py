@@ -72,7 +72,7 @@ class Stats:
     default_ttl: str | None
     bucket: timedelta | None
     buckets: int
-    rows: int
+    rows: int | None
     expired: int | None
     oldest_expired: datetime | None
     counted: bool

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapse.errors import InvalidValue, StoreError
+from lapse.errors import StoreError
 from lapse.kv import format as stored
 from lapse.kv.buckets import read_buckets
 from lapse.kv.clock import StoreClock
-from lapse.kv.format import StoreFormat
+from lapse.kv.format import StoreFormat, check_bucket
 from lapse.kv.options import Options, Unset
 from lapse.kv.rocksdb.engine import META_FAMILY, engine_errors, load, open_database, write_options
 from lapse.kv.rocksdb.foreign import ForeignRocksStore
@@ -51,7 +51,11 @@ def _open_ours(url: StoreUrl, options: Options, database: Any, clock: StoreClock
         state = State(url=url, options=options, format=format, clock=clock)
         state.mark_ms = mark_ms
         state.default = stored.read_default(meta.get(stored.DEFAULT_TTL_KEY))
-        buckets = read_buckets(meta.get(stored.BUCKETS_KEY), width_ms=format.bucket_ms) if format.bucket_ms else None
+        buckets = (
+            read_buckets(meta.get(stored.BUCKETS_KEY), width_ms=format.bucket_ms)
+            if format.bucket_ms
+            else None
+        )
         path = str(url.path)
         table = open_table(database, write_options(options.durable), buckets, load().Rdict.list_cf(path))
         if not options.read_only:
@@ -72,10 +76,3 @@ def _prepare(state: State, meta: Any, is_new: bool) -> None:
     if not isinstance(state.options.default_ttl, Unset):
         state.default = state.options.default_ttl
         meta.put(stored.DEFAULT_TTL_KEY, stored.pack_default(state.default))
-
-
-def check_bucket(format: StoreFormat, options: Options) -> None:
-    """The layout is fixed when a store is created; asking for another one must not be ignored."""
-    if options.bucket_ms and options.bucket_ms != format.bucket_ms:
-        has = f"buckets of {format.bucket_ms} ms" if format.bucket_ms else "no buckets"
-        raise InvalidValue("bucket", f"{options.bucket_ms} ms", f"cannot be changed: the store has {has}")

@@ -67,7 +67,14 @@ class _Purge:
         store = self.store
         with store.lock:
             written = store.state.take_written()
-        units: list[Unit] = []
+        try:
+            self._sweep_units_since(written)
+        except BaseException:
+            store.state.written.absorb(written)
+            raise
+
+    def _sweep_units_since(self, written: Written) -> None:
+        store, units = self.store, list[Unit]()
         for unit in read_units(store.meta_family.get(stored.UNITS_KEY)):
             bounded = unit.widened(written)
             if bounded.min_ms > self.now_ms:
@@ -159,23 +166,28 @@ class _Purge:
             cursor = Cursor(load(), family, EVERYTHING)
             bucket.min_ms, least_ms = NEVER_MS, NEVER_MS
         expired: list[bytes] = []
-        for key, raw in cursor.rows():
-            expires_ms = self._expiry(key, raw)
-            if expires_ms > self.cutoff_ms:
-                least_ms = min(least_ms, expires_ms)
-                continue
-            if len(raw) > row.HEADER_BYTES or not row.unpack(key, raw)[0] & row.TOMBSTONE:
-                expired.append(key)
-            if len(expired) >= self.spending.next_batch():
-                self._remove_from_bucket(table, id, expired)
-                expired = []
-                if self.spending.exhausted:
-                    self.unfinished, least_ms = True, 0
-                    break
-        cursor.release()
-        self._remove_from_bucket(table, id, expired)
-        with store.lock:
-            bucket.min_ms = min(bucket.min_ms, least_ms)
+        try:
+            for key, raw in cursor.rows():
+                expires_ms = self._expiry(key, raw)
+                if expires_ms > self.cutoff_ms:
+                    least_ms = min(least_ms, expires_ms)
+                    continue
+                if not row.unpack(key, raw)[0] & row.TOMBSTONE:
+                    expired.append(key)
+                if len(expired) >= self.spending.next_batch():
+                    self._remove_from_bucket(table, id, expired)
+                    expired = []
+                    if self.spending.exhausted:
+                        self.unfinished, least_ms = True, 0
+                        break
+            self._remove_from_bucket(table, id, expired)
+        except BaseException:
+            least_ms = 0
+            raise
+        finally:
+            cursor.release()
+            with store.lock:
+                bucket.min_ms = min(bucket.min_ms, least_ms)
 
     def _remove_from_bucket(self, table: BucketTable, id: int, keys: list[bytes]) -> None:
         if not keys:

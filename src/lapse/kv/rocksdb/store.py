@@ -212,7 +212,9 @@ class RocksStore(Store):
             expires_ms = self.state.expiry_ms(ttl, now_ms)
             found = self._live(key, now_ms)
             value = check_value(function(None if found is None else found.value, operand))
-            self.write([(key, row.header(created_ms=now_ms, expires_ms=expires_ms) + value, expires_ms)], now_ms)
+            self.write(
+                [(key, row.header(created_ms=now_ms, expires_ms=expires_ms) + value, expires_ms)], now_ms
+            )
             return value
 
     def batch(self) -> Batch:

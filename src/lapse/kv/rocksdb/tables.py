@@ -125,6 +125,7 @@ class BucketTable:
                 id = int(name.removeprefix(_BUCKET_PREFIX))
                 self._families[id] = database.get_column_family(name)
                 buckets.add(id)
+        self._order()
         self.fetch: Callable[[bytes], bytes | None] = self._fetch_newest
 
     def write(self, changes: Sequence[Change], now_ms: int, extra: dict[bytes, bytes]) -> None:
@@ -162,6 +163,7 @@ class BucketTable:
         # The name is forgotten only after the family is gone: a crash in between leaves an empty entry, not a family
         # that nobody knows.
         del self._families[id]
+        self._order()
         self._database.drop_column_family(f"{_BUCKET_PREFIX}{id}")
         self.buckets.forget(id)
         self._database.get_column_family(META_FAMILY).put(BUCKETS_KEY, self.buckets.to_bytes())
@@ -170,37 +172,39 @@ class BucketTable:
         return self._families[id]
 
     def cursors(self, keys: KeyRange) -> list[Cursor]:
-        return [Cursor(self._rocksdict, self._families[id], keys) for id in self._newest_first()]
+        return [Cursor(self._rocksdict, family, keys) for family in self._newest_first]
 
     def pin(self) -> View:
-        return BucketPin([Pin(self._families[id]) for id in self._newest_first()])
+        return BucketPin([Pin(family) for family in self._newest_first])
 
     def families(self) -> list[Any]:
-        return [self._families[id] for id in self._newest_first()]
+        return list(self._newest_first)
 
     def close(self) -> None:
         self._meta_handle = None
         for family in self._families.values():
             family.close()
         self._families = {}
+        self._order()
         self.fetch = closed_fetch
 
     def _fetch_newest(self, key: bytes) -> bytes | None:
-        for id in self._newest_first():
-            family = self._families.get(id)  # None: dropped by a purge since the list was made
-            raw: bytes | None = family.get(key) if family is not None else None
+        for family in self._newest_first:
+            raw: bytes | None = family.get(key)
             if raw is not None:
                 return raw
         return None
 
-    def _newest_first(self) -> list[int]:
-        return sorted(self._families, reverse=True)
+    def _order(self) -> None:
+        """A new tuple each time: reads take no lock, and one under way goes on with the families it began with."""
+        self._newest_first = tuple(self._families[id] for id in sorted(self._families, reverse=True))
 
     def _ensure(self, id: int) -> None:
         if id not in self._families:
             created = self._database.create_column_family(f"{_BUCKET_PREFIX}{id}", options(self._rocksdict))
             self._families[id] = created
             self.buckets.add(id)
+            self._order()
 
     def _handle(self, id: int) -> Any:
         return self._database.get_column_family_handle(f"{_BUCKET_PREFIX}{id}")
