@@ -1,8 +1,8 @@
 """The interface of a key-value store with per-row TTL; every engine does what is written here.
 
-A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless `include_expired` is
-true. Reads outside a snapshot or transaction use the time of the moment a row is handed out; inside one the time
-stands still. The TTL of a row is the one of its latest write.
+A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless
+`include_expired` is true. Reads outside a snapshot or transaction use the time of the moment a row is handed
+out; inside one the time stands still. The TTL of a row is the one of its latest write.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Snapshot(Reader):
 class Transaction(Reader, Writer):
     """Reads one snapshot plus its own writes; commits when its `with` block ends well, else rolls back.
 
-    Serializable: `commit` raises TransactionConflict if another write touched what this transaction read or wrote.
+    Serializable: `commit` raises TransactionConflict if another write touched what this transaction read or
+    wrote.
     """
 
     @abstractmethod
@@ -90,7 +91,8 @@ class Transaction(Reader, Writer):
 
 
 class Batch(Writer):
-    """Writes that happen together when the `with` block ends well, or not at all. The last write of a key wins."""
+    """Writes that happen together when the `with` block ends well, or not at all. The last write of a key
+    wins."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -161,10 +163,10 @@ class Store(Reader, Writer):
     ) -> PurgeResult:
         """Remove rows that are expired, on an idle store as well.
 
-        Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the store
-        that are older than its `periodic_compaction_interval` are compacted, up to its budget. With `within` flush,
-        compaction and garbage collection are driven until the bytes are gone, the store's files are searched for
-        them, and `complete` says whether all that happened in this time.
+        Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the
+        store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
+        `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
+        files are searched for them, and `complete` says whether all that happened in this time.
         """
 
     @abstractmethod

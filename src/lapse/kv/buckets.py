@@ -1,9 +1,9 @@
 """Time buckets: rows written in the same stretch of time live together and leave together.
 
-A row goes into the bucket of the time it is *written*. The clock never runs backwards, so the newest version of a key
-is always in the newest bucket that has the key, and reads stop at the first bucket that knows it. Buckets are dropped
-oldest first, never around an older one that still has live rows: dropping can remove older versions only, so it cannot
-uncover one.
+A row goes into the bucket of the time it is *written*. The clock never runs backwards, so the newest version
+of a key is always in the newest bucket that has the key, and reads stop at the first bucket that knows it.
+Buckets are dropped oldest first, never around an older one that still has live rows: dropping can remove
+older versions only, so it cannot uncover one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lapse.kv.ttl import NEVER_MS
 
 @dataclass(kw_only=True, slots=True)
 class Bucket:
-    """`min_ms` and `max_ms` bound the expiries inside; `max_ms` is rounded up to the bucket width, so that it need
-    not be saved for every row. `rows` counts writes and is only an estimate of the rows inside."""
+    """`min_ms` and `max_ms` bound the expiries inside; `max_ms` is rounded up to the bucket width, so that it
+    need not be saved for every row. `rows` counts writes and is only an estimate of the rows inside."""
 
     id: int
     min_ms: int = NEVER_MS

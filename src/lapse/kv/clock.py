@@ -33,8 +33,8 @@ class StoreClock:
     ) -> None:
         """Go on from the latest time a store has seen; a clock that stays behind it is an error.
 
-        Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows that
-        were already gone would come back.
+        Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows
+        that were already gone would come back.
         """
         behind_s = (mark_ms - self.now_ms()) / 1000
         if 0 < behind_s <= wait_s:

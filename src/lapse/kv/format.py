@@ -25,8 +25,9 @@ HEARTBEAT_KEY = b"heartbeat"
 class StoreFormat:
     """Fixed when the store is created.
 
-    `bucket_ms` is the width of a time bucket, 0 for a store without buckets. With `engine_expiry` the engine is told
-    each row's expiry plus `snapshot_lifetime_ms`, so that its own compaction purges, but not under an open snapshot.
+    `bucket_ms` is the width of a time bucket, 0 for a store without buckets. With `engine_expiry` the engine
+    is told each row's expiry plus `snapshot_lifetime_ms`, so that its own compaction purges, but not under an
+    open snapshot.
     """
 
     engine: str

@@ -39,8 +39,9 @@ def open(
 ) -> Store:
     """Open the store at `url`, creating it if need be.
 
-    `default_ttl` is stored with the database; left out, the stored one stays. `bucket` and `snapshot_lifetime` are
-    fixed when the store is created. With `durable` every write waits until it would survive a crash of the machine.
+    `default_ttl` is stored with the database; left out, the stored one stays. `bucket` and
+    `snapshot_lifetime` are fixed when the store is created. With `durable` every write waits until it would
+    survive a crash of the machine.
     """
     parsed = parse(url)
     options = read_options(

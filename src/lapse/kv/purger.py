@@ -25,9 +25,10 @@ DEFAULT_COMPACT_AFTER = "1 day"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgerConfig:
-    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so
-    that stores do not all work at once. Parts of a store not compacted for `periodic_compaction_interval` are, up to
-    `compaction_budget_bytes` per purge. With `within` a purge goes on until the bytes are gone and that is verified.
+    """`every` is the time between two purges of a store, shortened each time by a random part of up to
+    `jitter`, so that stores do not all work at once. Parts of a store not compacted for
+    `periodic_compaction_interval` are, up to `compaction_budget_bytes` per purge. With `within` a purge goes
+    on until the bytes are gone and that is verified.
     """
 
     stores: tuple[str, ...]
@@ -52,7 +53,8 @@ class PurgerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgeRun:
-    """What one round did. A store that failed does not keep the others from their turn; it is tried again next time."""
+    """What one round did. A store that failed does not keep the others from their turn; it is tried again
+    next time."""
 
     purged: dict[str, PurgeResult]
     failed: dict[str, LapseError]
@@ -101,7 +103,8 @@ class Purger:
         )
 
     def run_forever(self, stop: threading.Event, *, on_run: Callable[[PurgeRun], None] | None = None) -> None:
-        """Rounds until `stop` is set; it is looked at between stores' turns, never in the middle of a purge."""
+        """Rounds until `stop` is set; it is looked at between stores' turns, never in the middle of a
+        purge."""
         while not stop.is_set():
             run = self.run_once()
             if on_run is not None:

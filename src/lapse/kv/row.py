@@ -4,8 +4,9 @@
     |---------|-------|------|-----------|-------|
     | version | flags | ts   | expire_ts | value |
 
-Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone, bit 1 a row that expires; the other
-bits are reserved. A row without bit 1 has `NEVER_MS` as its expiry, so that one comparison decides every read.
+Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone, bit 1 a row that expires;
+the other bits are reserved. A row without bit 1 has `NEVER_MS` as its expiry, so that one comparison decides
+every read.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def tombstone(*, created_ms: int) -> bytes:
 
 
 def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:
-    """Flags, creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed at."""
+    """Flags, creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed
+    at."""
     try:
         version, flags, created_ms, expires_ms = _HEADER.unpack_from(raw)
     except struct.error:

@@ -17,7 +17,8 @@ from lapse.kv.url import StoreUrl
 
 @dataclass(kw_only=True, slots=True)
 class Written:
-    """The expiries of the rows written since the last purge looked: a row outside `[min_ms, max_ms]` is older."""
+    """The expiries of the rows written since the last purge looked: a row outside `[min_ms, max_ms]` is
+    older."""
 
     min_ms: int = NEVER_MS
     max_ms: int = 0
@@ -98,7 +99,8 @@ class State:
         return len(self._read_times)
 
     def cutoff_ms(self) -> tuple[int, int]:
-        """Now, and before it what a purge may remove: rows expired for the oldest open snapshot or transaction too."""
+        """Now, and before it what a purge may remove: rows expired for the oldest open snapshot or
+        transaction too."""
         now_ms = self.clock.now_ms()
         with self._lock:
             oldest_ms = min(self._read_times.values(), default=now_ms)

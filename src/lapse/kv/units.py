@@ -1,8 +1,8 @@
 """Purge units: stretches of the key space with the earliest and the latest expiry inside.
 
-A unit whose earliest expiry is still to come is skipped without being read; one whose rows are all expired is dropped
-whole. The bounds are taken when a purge reads the unit; rows written later are known only as a whole (`Written`), so
-they widen the bounds of every unit.
+A unit whose earliest expiry is still to come is skipped without being read; one whose rows are all expired is
+dropped whole. The bounds are taken when a purge reads the unit; rows written later are known only as a whole
+(`Written`), so they widen the bounds of every unit.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Meta:
 class Verification:
     """What was found in the store's files after a purge.
 
-    `payloads_searchable` of the `payloads` sampled were found, byte for byte, in the files before the purge (a
-    compressed file hides them); `payloads_left` are found in the files after it. `files_left` are files that held
-    purged rows before and still exist.
+    `payloads_searchable` of the `payloads` sampled were found, byte for byte, in the files before the purge
+    (a compressed file hides them); `payloads_left` are found in the files after it. `files_left` are files
+    that held purged rows before and still exist.
     """
 
     files: int
@@ -64,7 +64,8 @@ class PurgeResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or None."""
+    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or
+    None."""
 
     url: str
     engine: str

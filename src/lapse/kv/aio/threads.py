@@ -15,8 +15,8 @@ from lapse.kv.ttl import Ttl, TtlLike
 from lapse.kv.values import Meta, PurgeResult, Stats
 
 CHUNK_ROWS = 64
-"""Rows read ahead in a thread. Each is judged when it is read, so a short stretch: a consumer that stops in the middle
-is handed at most this many rows that expired while it paused."""
+"""Rows read ahead in a thread. Each is judged when it is read, so a short stretch: a consumer that stops in
+the middle is handed at most this many rows that expired while it paused."""
 
 
 class ThreadedScan(AsyncIterator[tuple[bytes, bytes]]):

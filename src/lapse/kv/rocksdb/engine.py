@@ -23,7 +23,8 @@ META_FAMILY = "lapse"
 ROWS_FAMILY = "default"
 
 _COMPACT_AFTER_DELETES = (10_000, 5_000, 0.5)
-"""A file with this many deletions among this many entries is compacted soon: it is what a purge leaves behind."""
+"""A file with this many deletions among this many entries is compacted soon: it is what a purge leaves
+behind."""
 
 
 def load() -> Any:
@@ -73,7 +74,8 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
 def open_database(url: StoreUrl, opened: Options) -> tuple[Any, bool]:
     """The database with all its column families, and whether Lapse wrote it (True for a new one).
 
-    A store of somebody else is refused before it is opened for writing: opening alone would already change it.
+    A store of somebody else is refused before it is opened for writing: opening alone would already change
+    it.
     """
     rocksdict, path = load(), url.path
     assert path is not None

@@ -1,4 +1,5 @@
-"""Removing expired rows from RocksDB: real deletes, which snapshots respect, then compaction that frees the bytes."""
+"""Removing expired rows from RocksDB: real deletes, which snapshots respect, then compaction that frees the
+bytes."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class _Purge:
         store.meta_family.put(stored.UNITS_KEY, pack_units(coalesce(units)))
 
     def _drop_unit(self, unit: Unit) -> bool:
-        """One range deletion for the whole unit, allowed only if nothing was written since its bounds were taken."""
+        """One range deletion for the whole unit, allowed only if nothing was written since its bounds were
+        taken."""
         store = self.store
         with store.lock:
             if store.state.written.rows:
@@ -107,7 +109,7 @@ class _Purge:
         return True
 
     def _sweep_unit(self, unit: Unit) -> list[Unit]:
-        store, builder, expired = self.store, UnitBuilder(unit.start, unit.end), []
+        store, builder, expired = self.store, UnitBuilder(unit.start, unit.end), list[bytes]()
         with store.lock:
             seen = store.state.written.rows
             rows = store.raw_rows(KeyRange(start=unit.start or None, end=unit.end))
@@ -148,7 +150,7 @@ class _Purge:
         with store.lock:
             store.state.take_written()
             for id in table.buckets.droppable(self.cutoff_ms, store.state.clock.now_ms()):
-                self.purged += _entries(table.family(id))
+                self.purged += table.buckets[id].rows
                 table.drop(id)
                 self.dropped += 1
             ids = table.buckets.ids()
@@ -196,6 +198,7 @@ class _Purge:
             current = zip(keys, table.family(id).get(keys), strict=True)
             keys = [key for key, raw in current if raw is not None and self._is_expired(key, raw)]
             table.replace_in(id, keys, self.store.state.clock.now_ms())
+            table.buckets[id].rows = max(0, table.buckets[id].rows - len(keys))
         self.purged += len(keys)
         self._rest(len(keys))
 
@@ -271,9 +274,11 @@ class _Purge:
 
 
 def compact_aged(store: RocksStore) -> int:
-    """Rewrite table files older than the store's interval, oldest first, up to its budget; returns their bytes.
+    """Rewrite table files older than the store's interval, oldest first, up to its budget; returns their
+    bytes.
 
-    Each file's age is compared with the interval less a random part, so that files of one day are not all due at once.
+    Each file's age is compared with the interval less a random part, so that files of one day are not all due
+    at once.
     """
     options = store.state.options
     assert options.periodic_compaction_interval is not None and store.state.url.path is not None
@@ -297,7 +302,8 @@ def compact_aged(store: RocksStore) -> int:
 
 
 def save_bounds(store: RocksStore) -> None:
-    """At a clean close: what was written since the last purge. Without it the next purge reads everything once."""
+    """At a clean close: what was written since the last purge. Without it the next purge reads everything
+    once."""
     written = store.state.written
     value = json.dumps([written.min_ms, written.max_ms, written.rows]).encode()
     store.meta_family.put(WRITTEN_KEY, value)
@@ -327,10 +333,6 @@ def _rewrite(family: Any, start: bytes | None, end: bytes | None) -> None:
     options = rocksdict.CompactOptions()
     options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
     family.compact_range(start, end, compact_opt=options)
-
-
-def _entries(family: Any) -> int:
-    return int(family.property_int_value("rocksdb.estimate-num-keys") or 0)
 
 
 def _total(files: Sequence[Path]) -> int:

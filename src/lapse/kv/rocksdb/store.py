@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakSet, finalize
 
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import LapseError, StoreClosed, Unsupported
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.abc import Batch, Snapshot, Store, Transaction
@@ -358,6 +358,7 @@ class RocksSnapshot(Snapshot):
         include_expired: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         keys, limit = read_range(start, end, prefix), check_limit(limit)
+        self._check_open()
         rows = iter(()) if keys.is_empty or limit == 0 else self._view.rows(keys)
         return self._store.strict(rows, lambda: self._read_ms, limit, include_expired)
 
@@ -372,8 +373,13 @@ class RocksSnapshot(Snapshot):
         self._forget()
         self._view.release()
 
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise StoreClosed("the snapshot is closed")
+
     def _row(self, key: bytes, include_expired: bool) -> Row | None:
         check_key(key)
+        self._check_open()
         with engine_errors(self._store.state.url):
             return self._store.state.visible(key, self._view.fetch(key), self._read_ms, include_expired)
 

@@ -111,7 +111,8 @@ class BucketPin:
 
 
 class BucketTable:
-    """A delete, and a purge inside a bucket, writes a tombstone row: an older bucket may still have the key."""
+    """A delete, and a purge inside a bucket, writes a tombstone row: an older bucket may still have the
+    key."""
 
     def __init__(self, database: Any, write_options: Any, buckets: BucketMap, names: list[str]) -> None:
         self._rocksdict = load()
@@ -160,8 +161,8 @@ class BucketTable:
         self._database.write(batch, self._sync)
 
     def drop(self, id: int) -> None:
-        # The name is forgotten only after the family is gone: a crash in between leaves an empty entry, not a family
-        # that nobody knows.
+        # The name is forgotten only after the family is gone: a crash in between leaves an empty entry, not a
+        # family that nobody knows.
         del self._families[id]
         self._order()
         self._database.drop_column_family(f"{_BUCKET_PREFIX}{id}")
@@ -196,7 +197,8 @@ class BucketTable:
         return None
 
     def _order(self) -> None:
-        """A new tuple each time: reads take no lock, and one under way goes on with the families it began with."""
+        """A new tuple each time: reads take no lock, and one under way goes on with the families it began
+        with."""
         self._newest_first = tuple(self._families[id] for id in sorted(self._families, reverse=True))
 
     def _ensure(self, id: int) -> None:

@@ -1,4 +1,5 @@
-"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one lives."""
+"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one
+lives."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ class Cursor:
         if keys.end is not None:
             bounds.set_iterate_upper_bound(keys.end)
         self._items: Any = family.items(from_key=keys.start, read_opt=bounds)
+        self._family = family  # an iterator of a dropped family is valid only while its handle lives
 
     @property
     def is_open(self) -> bool:
         return self._items is not None
 
     def release(self) -> None:
-        self._items = None
+        self._items = self._family = None
 
     def rows(self) -> RawRows:
         while True:
@@ -38,7 +40,7 @@ class Cursor:
                 raise StoreClosed("the store was closed during this scan")
             chunk = list(islice(self._items, CHUNK_ROWS))
             if len(chunk) < CHUNK_ROWS:
-                self._items = None
+                self.release()
                 yield from chunk
                 return
             yield from chunk
@@ -47,18 +49,19 @@ class Cursor:
 class Pin:
     """A family as it was when the pin was made, for any number of reads.
 
-    rocksdict's Snapshot pins point reads only: its iterators show later writes. A plain iterator is what really
-    stands still, so one is kept and moved about.
+    rocksdict's Snapshot pins point reads only: its iterators show later writes. A plain iterator is what
+    really stands still, so one is kept and moved about.
     """
 
     def __init__(self, family: Any) -> None:
         self._iterator: Any = family.iter()
+        self._family = family  # as in Cursor
         self._user: object = None
         self._lock = threading.Lock()
 
     def release(self) -> None:
         with self._lock:
-            self._iterator = None
+            self._iterator = self._family = None
 
     def fetch(self, key: bytes) -> bytes | None:
         with self._lock:
@@ -75,7 +78,7 @@ class Pin:
                 iterator = self._iterator if self._user is user else self._seek(position, user)
                 if iterator is None:
                     raise StoreClosed("the snapshot was closed during this scan")
-                chunk = []
+                chunk: list[tuple[bytes, bytes]] = []
                 while len(chunk) < CHUNK_ROWS and iterator.valid():
                     key = iterator.key()
                     if keys.end is not None and key >= keys.end:

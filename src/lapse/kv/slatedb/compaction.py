@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, load
-from lapse.kv.slatedb.keyspace import RESERVED
 
 _POLL_S = 0.02
 _ATTEMPTS = 5
@@ -25,6 +24,8 @@ class Tree:
     segment: bytes
     views: tuple[str, ...]
     runs: tuple[int, ...]
+    next_run: int
+    """A number no run of the database has: runs are numbered across segments."""
     sizes: dict[str | int, int]
     created_ms: dict[str | int, int]
 
@@ -38,8 +39,10 @@ class Tree:
 
 
 def trees(manifest: Any) -> list[Tree]:
-    found = [_tree(b"", manifest.l0, manifest.compacted)]
-    found += [_tree(segment.prefix, segment.l0, segment.compacted) for segment in manifest.segments]
+    runs = [run.id for part in (manifest, *manifest.segments) for run in part.compacted]
+    next_run = max(runs, default=-1) + 1
+    found = [_tree(b"", manifest.l0, manifest.compacted, next_run)]
+    found += [_tree(part.prefix, part.l0, part.compacted, next_run) for part in manifest.segments]
     return [tree for tree in found if not tree.is_empty]
 
 
@@ -86,8 +89,9 @@ async def compact_aged(
 ) -> int:
     """Rewrite what has not been rewritten for `interval_s`, up to a budget; returns the bytes.
 
-    The oldest sources of a tree are taken, as many as the budget allows: only neighbours may be compacted together.
-    Each tree's interval is shortened by a random part, so that trees of one age are not all due at once.
+    The oldest sources of a tree are taken, as many as the budget allows: only neighbours may be compacted
+    together. Each tree's interval is shortened by a random part, so that trees of one age are not all due at
+    once.
     """
     slatedb, compacted = load(), 0
     for tree in trees(await admin.read_manifest(None)):
@@ -159,7 +163,7 @@ async def _run(admin: Any, spec: Any, deadline_s: float) -> bool:
 
 
 def _tiered(slatedb: Any, tree: Tree, views: tuple[str, ...], runs: tuple[int, ...]) -> Any:
-    destination = min(runs) if runs else (max(tree.runs) + 1 if tree.runs else 0)
+    destination = min(runs) if runs else tree.next_run
     return slatedb.CompactionSpec.TIERED(
         segment=tree.segment, sources=_sources(slatedb, views, runs), destination=destination
     )
@@ -174,7 +178,8 @@ def _oldest_within(
 ) -> tuple[tuple[str, ...], tuple[int, ...], int]:
     taken: list[str | int] = []
     size = 0
-    for source in reversed((*tree.views, *tree.runs)):
+    newest_first: list[str | int] = [*tree.views, *tree.runs]
+    for source in reversed(newest_first):
         if size + tree.sizes[source] > budget and not (allow_first and not taken):
             break
         taken.append(source)
@@ -184,7 +189,7 @@ def _oldest_within(
     return views, runs, size
 
 
-def _tree(segment: bytes, views: list[Any], runs: list[Any]) -> Tree:
+def _tree(segment: bytes, views: list[Any], runs: list[Any], next_run: int) -> Tree:
     sizes: dict[str | int, int] = {view.id: view.estimated_size_bytes for view in views}
     sizes |= {run.id: run.estimated_size_bytes for run in runs}
     created: dict[str | int, int] = {view.id: _ulid_ms(view.sst.id.value) for view in views}
@@ -193,6 +198,7 @@ def _tree(segment: bytes, views: list[Any], runs: list[Any]) -> Tree:
         segment=segment,
         views=tuple(view.id for view in views),
         runs=tuple(run.id for run in runs),
+        next_run=next_run,
         sizes=sizes,
         created_ms=created,
     )
@@ -204,7 +210,3 @@ def _ulid_ms(ulid: str) -> int:
     for digit in ulid[:10].upper():
         millis = millis * 32 + _ULID_DIGITS.index(digit)
     return millis
-
-
-def is_own(segment: bytes) -> bool:
-    return segment == RESERVED

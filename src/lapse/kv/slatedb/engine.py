@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,8 @@ from lapse.kv.url import StoreUrl
 LOCK_FILE = "lapse.lock"
 
 COMPACTOR_CHECKPOINT_S = 307
-"""How long the compactor's own checkpoints live. An unusual number, because the length of their life is the only thing
-that tells them from the nameless checkpoints of other readers, which a purge must not delete."""
+"""How long the compactor's own checkpoints live. An unusual number, because the length of their life is the
+only thing that tells them from the nameless checkpoints of other readers, which a purge must not delete."""
 
 _LOCAL_POLL = '"50ms"'
 _REMOTE_POLL = '"1s"'
@@ -98,9 +99,9 @@ def settings(url: StoreUrl) -> Any:
 
 
 def extractor() -> Any:
-    slatedb = load()
+    base = load().PrefixExtractor
 
-    class Segments(slatedb.PrefixExtractor):  # type: ignore[misc]
+    class Segments(base):  # type: ignore[misc,valid-type]
         """An exception in here would close the database, so nothing in here can raise."""
 
         def name(self) -> str:
@@ -110,10 +111,6 @@ def extractor() -> Any:
             return prefix_length(target.key if target.is_point() else target.prefix)
 
     return Segments()
-
-
-def no_range(slatedb: Any) -> Any:
-    return slatedb.KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False)
 
 
 class WriterLock:
@@ -140,5 +137,14 @@ class WriterLock:
 
 
 def data_files(path: Path) -> list[Path]:
-    """Files that can hold rows."""
-    return [file for part in ("wal", "compacted") for file in (path / part).glob("**/*") if file.is_file()]
+    """Files that hold rows. An empty one is how a writer says in the log that it took over."""
+    found = []
+    for part in ("wal", "compacted"):
+        for file in (path / part).glob("**/*"):
+            try:
+                status = file.stat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                found.append(file)
+    return found

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 
 class Gate:
-    """Plain writes pass together; a read-modify-write, or a purge's look-then-delete, waits for them and keeps later
-    ones out. Cheaper for the plain write than a lock: no task switch unless somebody is alone inside."""
+    """Plain writes pass together; a read-modify-write, or a purge's look-then-delete, waits for them and
+    keeps later ones out. Cheaper for the plain write than a lock: no task switch unless somebody is alone
+    inside."""
 
     def __init__(self) -> None:
         self._passing = 0

@@ -65,7 +65,8 @@ async def _create(
         raise ForeignStore(
             f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory"
         )
-    # Buckets hold versions of a key in several trees: were the engine to purge the newest, an older one would show.
+    # Buckets hold versions of a key in several trees: were the engine to purge the newest, an older one would
+    # show.
     engine_expiry = clock.is_system and not options.bucket_ms
     format = StoreFormat(
         engine=url.engine,
@@ -142,7 +143,8 @@ def _foreign(url: StoreUrl, options: Options, clock: StoreClock, reader: Any) ->
 
 
 async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
-    """A reader, which changes nothing, and whether the store has segments: the engine says so only by refusing."""
+    """A reader, which changes nothing, and whether the store has segments: the engine says so only by
+    refusing."""
     slatedb = load()
     for segmented in (False, True):
         builder = slatedb.DbReaderBuilder(name, place)
@@ -184,6 +186,7 @@ def _check_clock(
         system.resume(tick_ms, wait_s=options.clock_wait_s)
     except ClockBehind:
         raise ClockBehind(
-            f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
+            f"the system's clock is behind {from_millis(tick_ms).isoformat()}, "
+            "when SlateDB last wrote this store",
             hint="set the system's clock right, or open the store with read_only=True",
         ) from None

@@ -36,8 +36,9 @@ _COUNTER = "slatedb.compactor.expired_entries_purged"
 class Purge:
     """Three ways, by what the store is.
 
-    Where the engine knows the expiries (system clock, no buckets) its compaction removes the rows, as fast as it can
-    write. Where it does not, rows are looked at and deleted here. Buckets whose rows are all expired are drained.
+    Where the engine knows the expiries (system clock, no buckets) its compaction removes the rows, as fast as
+    it can write. Where it does not, rows are looked at and deleted here. Buckets whose rows are all expired
+    are drained.
     """
 
     def __init__(self, store: SlateStore, budget: Budget) -> None:
@@ -223,8 +224,9 @@ class Purge:
             source.handle = await store.handle.snapshot()
         low_ms = 0
         try:
-            is_oldest = id == buckets.ids()[0]
+            is_oldest, before = id == buckets.ids()[0], self.purged
             low_ms, _ = await self._sweep_source(source, bucket_prefix(id), is_oldest=is_oldest)
+            bucket.rows = max(0, bucket.rows - (self.purged - before))
         finally:
             bucket.min_ms = min(bucket.min_ms, low_ms)
 
@@ -254,15 +256,23 @@ class Purge:
             found = await self._verify()
             if found.clean:
                 return found
-            if others or self.spending.left_s <= 0:
-                why = f"{others} checkpoints of other readers keep them" if others else "the time was up"
+            why = self._why_not(others)
+            if why is not None:
                 self.reasons.append(f"purged bytes are still in the store's files: {why}")
                 return found
             await asyncio.sleep(_POLL_S)
 
+    def _why_not(self, others: int) -> str | None:
+        """Why waiting longer would not help; None if it may."""
+        if self.store.state.open_readers:
+            return "open snapshots or transactions keep them"
+        if others:
+            return f"{others} checkpoints of other readers keep them"
+        return "the time was up" if self.spending.left_s <= 0 else None
+
     async def _collect(self) -> int:
-        """Twice, each after a flush: the first lets the engine see the compacted state and move its log, the second
-        takes the log file that was at the border."""
+        """Twice, each after a flush: the first lets the engine see the compacted state and move its log, the
+        second takes the log file that was at the border."""
         store, others = self.store, 0
         for _ in range(2):
             async with store.gate.alone():
@@ -324,7 +334,8 @@ async def size(store: SlateStore) -> int:
 
 
 async def save_bounds(store: SlateStore) -> None:
-    """At a clean close: what was written since the last purge. Without it the next purge reads everything once."""
+    """At a clean close: what was written since the last purge. Without it the next purge reads everything
+    once."""
     written = store.state.written
     await store.put_meta(WRITTEN_KEY, json.dumps([written.min_ms, written.max_ms, written.rows]).encode())
     if store.buckets is not None:

@@ -48,6 +48,21 @@ class Source:
         return [(kv.key, kv.value) for kv in rows if not kv.key.startswith(RESERVED)]
 
 
+class Chained:
+    """Ranges one after the other."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._sources = deque(sources)
+
+    async def chunk(self) -> list[RawRow]:
+        while self._sources:
+            rows = await self._sources[0].chunk()
+            if rows:
+                return rows
+            self._sources.popleft()
+        return []
+
+
 class Merged:
     """Buckets side by side, newest first: of a key that several have, the first one's row.
 
@@ -81,7 +96,7 @@ class Merged:
         return rows
 
 
-Chunks = Source | Merged
+Chunks = Source | Chained | Merged
 
 
 class Scan(AsyncIterator[tuple[bytes, bytes]]):

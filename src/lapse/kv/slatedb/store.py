@@ -28,7 +28,8 @@ from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, read_default
 from lapse.kv.values import PurgeResult, Stats
 
 MARK_STEP_MS = 10_000
-"""How far the clock moves before its mark is saved again. Longer than on RocksDB: here every save is an object."""
+"""How far the clock moves before its mark is saved again. Longer than on RocksDB: here every save is an
+object."""
 
 Change = tuple[bytes, bytes | None, int]
 """Key, stored bytes (None deletes), expiry."""
@@ -297,7 +298,8 @@ class SlateStore(SlateReader, AsyncStore):
             batch.put_with_options(key, raw, self.put_options(expires_ms))
 
     def _bucket_for(self, changes: list[Change], now_ms: int, batch: Any) -> tuple[bytes, bool]:
-        """The prefix of the bucket being written, and whether a plain delete would uncover an older bucket."""
+        """The prefix of the bucket being written, and whether a plain delete would uncover an older
+        bucket."""
         buckets = self.buckets
         if buckets is None:
             return b"", False
