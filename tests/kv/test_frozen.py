@@ -9,7 +9,6 @@ import pytest
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue, StoreClosed, TransactionConflict, Unsupported
 from lapse.kv import Store
-
 from tests.kv.conftest import Kind, Opener
 
 HOUR = timedelta(hours=1)

@@ -9,7 +9,6 @@ import pytest
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue
 from lapse.kv import Store, Ttl
-
 from tests.kv.conftest import START, Kind, Opener
 
 HOUR = timedelta(hours=1)
@@ -28,9 +27,7 @@ def test_a_row_is_there_until_its_expiry_and_not_at_it(store: Store, clock: Manu
 @pytest.mark.parametrize(
     "ttl", ["1 hour", "PT1H", timedelta(hours=1), START + HOUR, (START + HOUR).astimezone(UTC)], ids=str
 )
-def test_every_way_to_write_a_ttl(
-    store: Store, clock: ManualClock, ttl: str | timedelta | datetime
-) -> None:
+def test_every_way_to_write_a_ttl(store: Store, clock: ManualClock, ttl: str | timedelta | datetime) -> None:
     store.put(b"k", b"v", ttl=ttl)
     meta = store.meta(b"k")
     assert meta is not None

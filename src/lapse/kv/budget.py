@@ -9,10 +9,6 @@ from lapse.errors import InvalidValue
 from lapse.kv.options import DurationLike
 from lapse.kv.ttl import read_duration
 
-BATCH_ROWS = 1_000
-"""Rows removed in one step: what a writer may have to wait for."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
     """None means no limit. With `within_s` the purge goes on until the bytes are gone, but no longer."""
@@ -60,9 +56,9 @@ class Spending:
         max_rows = self.budget.max_rows
         return self.left_s <= 0 or (max_rows is not None and self.rows >= max_rows)
 
-    def next_batch(self) -> int:
+    def next_batch(self, most: int) -> int:
         max_rows = self.budget.max_rows
-        return BATCH_ROWS if max_rows is None else max(1, min(BATCH_ROWS, max_rows - self.rows))
+        return most if max_rows is None else max(1, min(most, max_rows - self.rows))
 
     def spend(self, rows: int) -> float:
         """Count rows removed; returns how many seconds to rest before the next batch."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 WRITTEN_KEY = b"written"
 _POLL_S = 0.01
+_BATCH_ROWS = 1_000
+"""Rows removed in one step, some milliseconds: what a writer may have to wait for."""
 
 
 def purge(store: RocksStore, budget: Budget) -> PurgeResult:
@@ -113,11 +115,11 @@ class _Purge:
         with store.lock:
             seen = store.state.written.rows
             rows = store.raw_rows(KeyRange(start=unit.start or None, end=unit.end))
-        batch_rows = self.spending.next_batch()
+        batch_rows = self.spending.next_batch(_BATCH_ROWS)
         for key, raw in rows:
             if len(expired) >= batch_rows:
                 self._remove(expired, seen)
-                expired, batch_rows = [], self.spending.next_batch()
+                expired, batch_rows = [], self.spending.next_batch(_BATCH_ROWS)
                 if self.spending.exhausted:
                     self.unfinished = True
                     return builder.stop_at(key, unit)
@@ -176,7 +178,7 @@ class _Purge:
                     continue
                 if not row.unpack(key, raw)[0] & row.TOMBSTONE:
                     expired.append(key)
-                if len(expired) >= self.spending.next_batch():
+                if len(expired) >= self.spending.next_batch(_BATCH_ROWS):
                     self._remove_from_bucket(table, id, expired)
                     expired = []
                     if self.spending.exhausted:

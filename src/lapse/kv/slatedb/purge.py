@@ -30,6 +30,8 @@ WRITTEN_KEY = b"written"
 _UNHURRIED_S = 3600.0
 """How long an ordinary purge waits for one compaction of a large store."""
 _POLL_S = 0.02
+_BATCH_ROWS = 100
+"""Rows removed in one step, some milliseconds: what a writer may have to wait for."""
 _COUNTER = "slatedb.compactor.expired_entries_purged"
 
 
@@ -149,7 +151,7 @@ class Purge:
                 elif not is_tombstone:
                     expired.append(key)
             while expired and not self.spending.exhausted:
-                count = self.spending.next_batch()
+                count = self.spending.next_batch(_BATCH_ROWS)
                 batch, expired = expired[:count], expired[count:]
                 await self._remove(batch, prefix, seen, is_oldest=is_oldest)
             if self.spending.exhausted:
