@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lapse.errors import CorruptRow
+from lapse.errors import CorruptRow, StoreFromTheFuture
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.budget import Budget, Spending
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 WRITTEN_KEY = b"written"
 _POLL_S = 0.01
+_UNLINK_S = 0.2
 _BATCH_ROWS = 1_000
 """Rows removed in one step, some milliseconds: what a writer may have to wait for."""
 
@@ -207,7 +208,7 @@ class _Purge:
     def _expiry(self, key: bytes, raw: bytes) -> int:
         try:
             expires_ms = row.unpack(key, raw)[2]
-        except CorruptRow:
+        except (CorruptRow, StoreFromTheFuture):
             self.unreadable += 1
             return NEVER_MS
         if self.cutoff_ms < expires_ms <= self.now_ms:
@@ -238,15 +239,23 @@ class _Purge:
             for family in families:
                 family.flush()
         compacted = _total(data_files(store))
-        for family in families:
-            _rewrite(family, None, None)
+        # A file that overlaps no other is moved to the last level as it is; only from there is it rewritten.
+        for _ in range(2):
+            for family in families:
+                _rewrite(family, None, None)
+            found = self._wait_for_unlinking(_UNLINK_S)
+            if found.clean or store.has_views():
+                return compacted, found
+        return compacted, self._wait_for_unlinking(self.spending.left_s)
+
+    def _wait_for_unlinking(self, at_most_s: float) -> Verification:
+        """RocksDB removes files in a thread of its own."""
+        until_s = time.monotonic() + min(at_most_s, self.spending.left_s)
         while True:
-            found = check(self.sample, data_files(store))
-            if found.clean or self.spending.left_s <= 0:
-                return compacted, found
-            if store.has_views():
-                return compacted, found
-            time.sleep(_POLL_S)  # RocksDB unlinks files in a thread of its own
+            found = check(self.sample, data_files(self.store))
+            if found.clean or self.store.has_views() or time.monotonic() >= until_s:
+                return found
+            time.sleep(_POLL_S)
 
     def _result(self, before: int, compacted: int, verification: Verification | None) -> PurgeResult:
         reasons = []

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lapse.errors import CorruptRow
+from lapse.errors import CorruptRow, StoreFromTheFuture
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.budget import Budget, Spending
@@ -97,6 +97,8 @@ class Purge:
             state.written.absorb(written)
             self.reasons.append("the engine did not compact in time")
             return
+        async with store.gate.alone():
+            await self._tick()  # until its next flush the writer would go on reading the tables of before
         manifest = await store.admin.read_manifest(None)
         reached_ms = manifest.last_l0_clock_tick - state.format.snapshot_lifetime_ms
         self.cutoff_ms = min(self.cutoff_ms, reached_ms)
@@ -185,7 +187,7 @@ class Purge:
     def _look(self, key: bytes, raw: bytes) -> tuple[int, bool]:
         try:
             flags, _, expires_ms = row.unpack(key, raw)
-        except CorruptRow:
+        except (CorruptRow, StoreFromTheFuture):
             self.unreadable += 1
             return NEVER_MS, False
         if self.cutoff_ms < expires_ms <= self.now_ms:
