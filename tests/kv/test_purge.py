@@ -125,7 +125,7 @@ def test_max_rows_stops_and_the_next_purge_goes_on(store: Store, clock: ManualCl
     fill(store, 2500, b"k", "1 hour")
     fill(store, 10, b"z", "9 hours")
     clock.advance(HOUR)
-    purged = []
+    purged: list[int] = []
     while not purged or purged[-1]:
         result = store.purge(max_rows=1100)
         purged.append(result.purged)

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Runner:
-    """One event loop, driven by whichever thread calls: two and a half times as fast as handing every call to a
-    thread of its own. A thread that calls while another one drives hands its work over, so that a get does not wait
-    for a purge to end, and takes the wheel if the other is done first.
+    """One event loop, driven by whichever thread calls: two and a half times as fast as handing every call to
+    a thread of its own. A thread that calls while another one drives hands its work over, so that a get does
+    not wait for a purge to end, and takes the wheel if the other is done first.
     """
 
     def __init__(self) -> None:
