@@ -1,8 +1,10 @@
-"""What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry column.
+"""What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
+column.
 
     python bench/kv.py [--rows 100000] [--repeat 3] [--json FILE]
 
-All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared machine.
+All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared
+machine.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from typing import Any
 import lapse.kv
 import lapse.kv.aio
 from lapse.clock import ManualClock
+from lapse.kv.rocksdb.store import RocksStore
+from lapse.kv.slatedb.binding import use_fast_copy
 
 BATCH_ROWS = 1_000
 VALUE_BYTES = 100
@@ -66,8 +70,11 @@ def batches(rows: Rows) -> Iterator[Rows]:
         yield rows[start : start + BATCH_ROWS]
 
 
-def measure(rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: int) -> Figures:
-    """`many` fills the store; single puts overwrite some of its rows."""
+def measure(
+    rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: int, settle: Callable[[], object] = int
+) -> Figures:
+    """`many` fills the store, `settle` moves the rows to where they stay; single puts overwrite some of
+    them."""
     picks = random.Random(3).sample(rows, singles)
 
     def each(call: Any) -> Callable[[], None]:
@@ -78,9 +85,10 @@ def measure(rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: in
         return run
 
     figures = {"batch put": rate(len(rows), lambda: [many(part) for part in batches(rows)])}
+    settle()
+    figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
     figures["get"] = rate(singles, each(lambda key, value: get(key)))
     figures["put"] = rate(singles, each(put))
-    figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
     return figures
 
 
@@ -97,7 +105,13 @@ def bare_rocksdb(rows: Rows, singles: int) -> Figures:
             database.write(batch)
 
         figures = measure(
-            rows, put=database.put, get=database.get, many=many, scan=database.items, singles=singles
+            rows,
+            put=database.put,
+            get=database.get,
+            many=many,
+            scan=database.items,
+            singles=singles,
+            settle=database.flush,
         )
         database.close()
         return figures
@@ -105,14 +119,24 @@ def bare_rocksdb(rows: Rows, singles: int) -> Figures:
 
 def lapse_rocksdb(rows: Rows, singles: int) -> Figures:
     with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="30 days") as store:
+        assert isinstance(store, RocksStore)
         return measure(
-            rows, put=store.put, get=store.get, many=store.put_many, scan=store.scan, singles=singles
+            rows,
+            put=store.put,
+            get=store.get,
+            many=store.put_many,
+            scan=store.scan,
+            singles=singles,
+            settle=store.database.flush,
         )
 
 
 def purge_rocksdb(rows: Rows, singles: int) -> Figures:
     clock = ManualClock()
-    with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store:
+    with (
+        folder() as path,
+        lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store,
+    ):
         store.put_many(rows)
         clock.advance(timedelta(hours=1))
         swept = store.purge()
@@ -203,7 +227,10 @@ def lapse_slatedb_sync(rows: Rows, singles: int) -> Figures:
 
 def purge_slatedb(rows: Rows, singles: int) -> Figures:
     clock = ManualClock()
-    with folder() as path, lapse.kv.open(f"slatedb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store:
+    with (
+        folder() as path,
+        lapse.kv.open(f"slatedb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store,
+    ):
         store.put_many(rows)
         clock.advance(timedelta(hours=1))
         swept = store.purge()
@@ -224,7 +251,10 @@ def purge_slatedb(rows: Rows, singles: int) -> Figures:
 def with_diskcache(rows: Rows, singles: int) -> Figures:
     import diskcache
 
-    with folder() as path, diskcache.Cache(str(path), size_limit=1 << 40, eviction_policy="none") as cache:
+    with (
+        folder() as path,
+        diskcache.Cache(str(path), size_limit=1 << 40, eviction_policy="none", cull_limit=0) as cache,
+    ):
 
         def many(part: Rows) -> None:
             with cache.transact():
@@ -286,6 +316,8 @@ CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "slatedb, bare (asyncio)": [bare_slatedb],
     "slatedb, Lapse (asyncio)": [lapse_slatedb, purge_slatedb],
     "slatedb, Lapse (sync)": [lapse_slatedb_sync],
+    "slatedb, bare, fast copy": [bare_slatedb],
+    "slatedb, Lapse, fast copy": [lapse_slatedb],
     "diskcache": [with_diskcache],
     "sqlite3, expiry column": [with_sqlite],
 }
@@ -293,6 +325,7 @@ RATIOS = {
     "rocksdb, Lapse": "rocksdb, bare",
     "slatedb, Lapse (asyncio)": "slatedb, bare (asyncio)",
     "slatedb, Lapse (sync)": "slatedb, bare (asyncio)",
+    "slatedb, Lapse, fast copy": "slatedb, bare (asyncio)",
 }
 OPERATIONS = ["put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction"]
 
@@ -303,6 +336,7 @@ def run_all(rows: Rows, repeat: int, singles: int) -> dict[str, Figures]:
     for _ in range(repeat):
         for name, parts in CONTESTANTS.items():
             small = "slatedb" in name or name == "diskcache"
+            use_fast_copy("fast copy" in name)
             for part in parts:
                 for operation, figure in part(rows[: len(rows) // 5] if small else rows, singles).items():
                     taken[name].setdefault(operation, []).append(figure)
@@ -320,7 +354,9 @@ def print_table(figures: dict[str, Figures]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |")
     for name, base in RATIOS.items():
         cells = [
-            f"{figures[name][operation] / figures[base][operation]:.2f}x" if operation in figures[base] else ""
+            f"{figures[name][operation] / figures[base][operation]:.2f}x"
+            if operation in figures[base]
+            else ""
             for operation in OPERATIONS
         ]
         print(f"| *{name} / bare* | " + " | ".join(cells) + " |")
@@ -335,7 +371,12 @@ def main() -> None:
     options = parser.parse_args()
     figures = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 5))
     print_table(figures)
-    report = {"rows": options.rows, "repeat": options.repeat, "cpus": os.cpu_count(), "rows_per_second": figures}
+    report = {
+        "rows": options.rows,
+        "repeat": options.repeat,
+        "cpus": os.cpu_count(),
+        "rows_per_second": figures,
+    }
     text = json.dumps(report, indent=2)
     print(text) if options.json is None else options.json.write_text(text + "\n")
 

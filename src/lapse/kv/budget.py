@@ -9,6 +9,7 @@ from lapse.errors import InvalidValue
 from lapse.kv.options import DurationLike
 from lapse.kv.ttl import read_duration
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
     """None means no limit. With `within_s` the purge goes on until the bytes are gone, but no longer."""

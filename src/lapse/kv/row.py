@@ -40,6 +40,13 @@ class Row:
         return self.expires_ms == NEVER_MS
 
 
+LIVE_MARKS = frozenset({bytes([ROW_VERSION, 0]), bytes([ROW_VERSION, EXPIRES])})
+"""How a row that is no tombstone begins."""
+
+peek = struct.Struct(">2s8xq").unpack_from
+"""The first two bytes and the expiry of a stored row: all that most reads need to know."""
+
+
 def header(*, created_ms: int, expires_ms: int) -> bytes:
     return _HEADER.pack(ROW_VERSION, 0 if expires_ms == NEVER_MS else EXPIRES, created_ms, expires_ms)
 

@@ -11,8 +11,10 @@ from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
 from lapse.kv.row import HEADER_BYTES, TOMBSTONE, Row, unpack
-from lapse.kv.ttl import NEVER_MS, Duration, Ttl, TtlLike, expiry_ms
+from lapse.kv.ttl import MAX_EXPIRY_MS, NEVER_MS, Duration, Ttl, TtlLike, expiry_ms
 from lapse.kv.url import StoreUrl
+
+_DEFAULT = Ttl.DEFAULT  # a plain name, because every look into an enum costs a call
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,7 +64,12 @@ class State:
             raise Refused(f"{self.url} was opened read-only", hint="open it without read_only=True")
 
     def expiry_ms(self, ttl: TtlLike, now_ms: int) -> int:
-        expires_ms = expiry_ms(ttl, now_ms=now_ms, default=self.default)
+        default = self.default
+        if ttl is _DEFAULT and default is not None and default.millis is not None:
+            expires_ms = now_ms + default.millis
+            if expires_ms <= MAX_EXPIRY_MS:
+                return expires_ms
+        expires_ms = expiry_ms(ttl, now_ms=now_ms, default=default)
         if expires_ms == NEVER_MS and self.format.bucket_ms:
             self._refuse_never(ttl)
         return expires_ms

@@ -67,6 +67,8 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
     result = rocksdict.Options(raw_mode=True)
     result.create_if_missing(create)
     result.create_missing_column_families(create)
+    # Else files of a dropped family may stay on disk for six hours, or until the store is opened again.
+    result.set_delete_obsolete_files_period_micros(0)
     result.add_compact_on_deletion_collector_factory(*_COMPACT_AFTER_DELETES)
     return result
 

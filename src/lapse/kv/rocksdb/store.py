@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -20,7 +21,7 @@ from lapse.kv.rocksdb import statistics
 from lapse.kv.rocksdb.engine import engine_errors, translate
 from lapse.kv.rocksdb.tables import Change, FlatTable, Table, View, closed_fetch
 from lapse.kv.rocksdb.views import Cursor, RawRows, newest_of
-from lapse.kv.row import HEADER_BYTES, Row
+from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, Row, peek
 from lapse.kv.state import State
 from lapse.kv.ttl import Ttl, TtlLike, read_default
 from lapse.kv.values import Meta, PurgeResult, Stats, meta_of
@@ -43,6 +44,7 @@ class RocksStore(Store):
         self._flat = table if isinstance(table, FlatTable) else None
         self._fetch = table.fetch
         self._now_ms = state.clock.now_ms
+        self._mark_due_ms = state.mark_ms + MARK_STEP_MS
         self._views: WeakSet[Cursor | RocksSnapshot] = WeakSet()
 
     @property
@@ -66,25 +68,27 @@ class RocksStore(Store):
     # Reading
 
     def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        state = self.state
+        if type(key) is not bytes or not key:
+            check_key(key)
         try:
-            raw = self._fetch(check_key(key))
+            raw = self._fetch(key)
+            if raw is None:
+                return None
+            mark, expires_ms = peek(raw)
+        except struct.error:
+            row.unpack(key, raw or b"")
+            raise
         except LapseError:
             raise
         except Exception as error:
-            raise translate(state.url, error) from error
-        if raw is None:
-            return None
-        flags, _, expires_ms = row.unpack(key, raw)
+            raise translate(self.state.url, error) from error
         now_ms = self._now_ms()
-        if now_ms - state.mark_ms >= MARK_STEP_MS:
+        if now_ms >= self._mark_due_ms:
             self.save_mark(now_ms)
-        if flags & row.TOMBSTONE:
-            return None
-        if expires_ms <= now_ms and not include_expired:
-            state.metrics.hidden.inc()
-            return None
-        return raw[HEADER_BYTES:]
+        if expires_ms > now_ms and mark in LIVE_MARKS:
+            return raw[HEADER_BYTES:]
+        found = self.state.visible(key, raw, now_ms, include_expired)
+        return None if found is None else found.value
 
     def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
         now_ms = self._now_ms()
@@ -117,13 +121,17 @@ class RocksStore(Store):
         self, rows: RawRows, now_ms: Any, limit: int | None, include_expired: bool
     ) -> Iterator[tuple[bytes, bytes]]:
         """The time is asked for each row, at the moment it is handed out: a scan may pause for hours."""
-        hidden, left, unpack = 0, -1 if limit is None else limit, row.unpack
+        hidden, left = 0, -1 if limit is None else limit
         try:
             for key, raw in rows:
-                flags, _, expires_ms = unpack(key, raw)
-                if expires_ms <= now_ms() and (not include_expired or flags & row.TOMBSTONE):
-                    hidden += not flags & row.TOMBSTONE
-                    continue
+                if len(raw) < HEADER_BYTES:
+                    row.unpack(key, raw)
+                mark, expires_ms = peek(raw)
+                if expires_ms <= now_ms() or mark not in LIVE_MARKS:
+                    is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
+                    if is_tombstone or not include_expired:
+                        hidden += not is_tombstone
+                        continue
                 yield key, raw[HEADER_BYTES:]
                 left -= 1
                 if left == 0:
@@ -143,7 +151,7 @@ class RocksStore(Store):
             now_ms = self._now_ms()
             expires_ms = state.expiry_ms(ttl, now_ms)
             raw = row.header(created_ms=now_ms, expires_ms=expires_ms) + value
-            if self._flat is None or now_ms - state.mark_ms >= MARK_STEP_MS:
+            if self._flat is None or now_ms >= self._mark_due_ms:
                 self.write([(key, raw, expires_ms)], now_ms)
                 return
             state.written.add(expires_ms)
@@ -159,8 +167,9 @@ class RocksStore(Store):
             expires_ms = self.state.expiry_ms(ttl, now_ms)
             head = row.header(created_ms=now_ms, expires_ms=expires_ms)
             if self._flat is None:
-                return self.write([(key, head + value, expires_ms) for key, value in _checked(rows)], now_ms)
-            count = self._flat.put_many(head, _checked(rows))
+                changes = [(check_key(key), head + check_value(value), expires_ms) for key, value in rows]
+                return self.write(changes, now_ms)
+            count = self._flat.put_many(head, rows)
             self.state.written.add(expires_ms, count)
             self.save_mark(now_ms)
             return count
@@ -175,7 +184,7 @@ class RocksStore(Store):
         """The lock is held by the caller."""
         state = self.state
         extra = {}
-        if now_ms - state.mark_ms >= MARK_STEP_MS:
+        if now_ms >= self._mark_due_ms:
             extra[stored.MARK_KEY] = stored.pack_mark(now_ms)
         with engine_errors(state.url):
             for _, raw, expires_ms in changes:
@@ -185,7 +194,7 @@ class RocksStore(Store):
                     state.written.add(expires_ms)
             self.table.write(changes, now_ms, extra)
         if extra:
-            state.mark_ms = now_ms
+            self._marked(now_ms)
         return len(changes)
 
     def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
@@ -268,11 +277,14 @@ class RocksStore(Store):
                 self.database.flush_wal(True)
 
     def save_mark(self, now_ms: int) -> None:
-        state = self.state
-        if now_ms - state.mark_ms >= MARK_STEP_MS and not state.options.read_only:
+        if now_ms >= self._mark_due_ms and not self.state.options.read_only:
             with self.lock:
-                state.mark_ms = max(now_ms, state.mark_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(state.mark_ms))
+                self._marked(now_ms)
+                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
+
+    def _marked(self, now_ms: int) -> None:
+        self.state.mark_ms = max(now_ms, self.state.mark_ms)
+        self._mark_due_ms = self.state.mark_ms + MARK_STEP_MS
 
     def has_views(self) -> bool:
         """Whether an open scan or snapshot keeps files of the engine alive."""
@@ -382,15 +394,6 @@ class RocksSnapshot(Snapshot):
         self._check_open()
         with engine_errors(self._store.state.url):
             return self._store.state.visible(key, self._view.fetch(key), self._read_ms, include_expired)
-
-
-def _checked(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    for item in rows:
-        key, value = item
-        if not key or type(key) is not bytes or type(value) is not bytes or len(key) > 65_535:
-            check_key(key)
-            check_value(value)
-        yield item
 
 
 def _change(state: State, key: bytes, write: tuple[bytes, TtlLike] | None, now_ms: int) -> Change:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from lapse.errors import StoreClosed
 from lapse.kv import row
 from lapse.kv.buckets import BucketMap
 from lapse.kv.format import BUCKETS_KEY
-from lapse.kv.keys import KeyRange
+from lapse.kv.keys import MAX_KEY_BYTES, KeyRange, check_key, check_value
 from lapse.kv.rocksdb.engine import META_FAMILY, ROWS_FAMILY, load, options
 from lapse.kv.rocksdb.views import Cursor, Pin, RawRows, newest_of
 from lapse.kv.ttl import NEVER_MS
@@ -55,10 +55,9 @@ class FlatTable:
         self._database = database
         self._sync = write_options
         self._meta_handle = database.get_column_family_handle(META_FAMILY)
+        database.set_write_options(write_options)
+        self.put_one: Callable[[bytes, bytes], None] = database.put
         self.fetch: Callable[[bytes], bytes | None] = database.get
-
-    def put_one(self, key: bytes, raw: bytes) -> None:
-        self._database.put(key, raw, self._sync)
 
     def write(self, changes: Sequence[Change], now_ms: int, extra: dict[bytes, bytes]) -> None:
         batch = self._rocksdict.WriteBatch(raw_mode=True)
@@ -71,12 +70,16 @@ class FlatTable:
             batch.put(key, value, self._meta_handle)
         self._database.write(batch, self._sync)
 
-    def put_many(self, head: bytes, rows: Iterator[tuple[bytes, bytes]]) -> int:
-        """Rows that were checked already and share one header."""
+    def put_many(self, head: bytes, rows: Iterable[tuple[bytes, bytes]]) -> int:
+        """Rows that share one header. The loop is as short as it can be: it runs for every row that comes
+        in."""
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         put = batch.put
         for key, value in rows:
-            put(key, head + value)
+            if type(key) is bytes and type(value) is bytes and 0 < len(key) <= MAX_KEY_BYTES:
+                put(key, head + value)
+            else:
+                put(check_key(key), head + check_value(value))
         count = len(batch)
         self._database.write(batch, self._sync)
         return count
@@ -93,6 +96,7 @@ class FlatTable:
     def close(self) -> None:
         self._meta_handle = None
         self.fetch = closed_fetch
+        del self.put_one
 
 
 class BucketPin:

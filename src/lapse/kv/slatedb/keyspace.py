@@ -10,6 +10,7 @@ from lapse.errors import InvalidValue
 from lapse.kv.keys import KeyRange, check_key
 
 RESERVED = b"\x00lapse/"
+LAST_RESERVED = RESERVED + b"\xff" * 16
 _AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 BUCKET_MARK = b"\x01"
 BUCKET_PREFIX_BYTES = 9

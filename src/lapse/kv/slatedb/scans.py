@@ -9,9 +9,9 @@ from typing import Any
 from lapse.errors import LapseError, StoreClosed
 from lapse.kv import row
 from lapse.kv.keys import KeyRange
-from lapse.kv.row import HEADER_BYTES
+from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, peek
 from lapse.kv.slatedb.engine import load, translate
-from lapse.kv.slatedb.keyspace import RESERVED
+from lapse.kv.slatedb.keyspace import LAST_RESERVED, RESERVED
 from lapse.kv.state import State
 
 CHUNK_ROWS = 1_000
@@ -45,7 +45,9 @@ class Source:
         skip = self._skip
         if skip:
             return [(kv.key[skip:], kv.value) for kv in rows]
-        return [(kv.key, kv.value) for kv in rows if not kv.key.startswith(RESERVED)]
+        if rows and rows[0].key <= LAST_RESERVED:
+            return [(kv.key, kv.value) for kv in rows if not kv.key.startswith(RESERVED)]
+        return [(kv.key, kv.value) for kv in rows]
 
 
 class Chained:
@@ -127,13 +129,18 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
 
     def take(self) -> tuple[bytes, bytes] | None:
         """The next row that is live now; None when more must be read or the end is reached."""
-        while self._rows and self._left:
-            key, raw = self._rows.popleft()
-            flags, _, expires_ms = row.unpack(key, raw)
-            if expires_ms <= self._now_ms() and (not self._include_expired or flags & row.TOMBSTONE):
-                if not flags & row.TOMBSTONE:
-                    self._state.metrics.hidden.inc()
-                continue
+        rows = self._rows
+        while rows and self._left:
+            key, raw = rows.popleft()
+            if len(raw) < HEADER_BYTES:
+                row.unpack(key, raw)
+            mark, expires_ms = peek(raw)
+            if expires_ms <= self._now_ms() or mark not in LIVE_MARKS:
+                is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
+                if is_tombstone or not self._include_expired:
+                    if not is_tombstone:
+                        self._state.metrics.hidden.inc()
+                    continue
             self._left -= 1
             return key, raw[HEADER_BYTES:]
         return None

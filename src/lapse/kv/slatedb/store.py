@@ -31,6 +31,9 @@ MARK_STEP_MS = 10_000
 """How far the clock moves before its mark is saved again. Longer than on RocksDB: here every save is an
 object."""
 
+_PLAIN = object()
+"""A put without options: the engine is opened without a default TTL, so such a row never expires for it."""
+
 Change = tuple[bytes, bytes | None, int]
 """Key, stored bytes (None deletes), expiry."""
 
@@ -139,10 +142,16 @@ class SlateStore(SlateReader, AsyncStore):
             return 0
         state, batch = self.state, self._slatedb.WriteBatch()
         prefix, deletes_uncover = self._bucket_for(changes, now_ms, batch)
+        options, options_for = None, None
         for key, raw, expires_ms in changes:
             if raw is not None:
                 state.written.add(expires_ms)
-                self._batch_put(batch, prefix + key, raw, expires_ms)
+                if options is None or options_for != expires_ms:
+                    options, options_for = self.put_options(expires_ms), expires_ms
+                if options is _PLAIN:
+                    batch.put(prefix + key, raw)
+                else:
+                    batch.put_with_options(prefix + key, raw, options)
                 continue
             state.written.rows += 1
             if deletes_uncover:
@@ -274,28 +283,28 @@ class SlateStore(SlateReader, AsyncStore):
         """What the engine is told: the row may be purged once no snapshot can see it alive any more."""
         slatedb, format = self._slatedb, self.state.format
         if expires_ms == NEVER_MS or not format.engine_expiry:
-            return slatedb.PutOptions(ttl=slatedb.Ttl.NO_EXPIRY())
+            return _PLAIN
         return slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(expires_ms + format.snapshot_lifetime_ms))
+
+    async def put_into(self, transaction: Any, key: bytes, raw: bytes, expires_ms: int) -> None:
+        options = self.put_options(expires_ms)
+        if options is _PLAIN:
+            await transaction.put(key, raw)
+        else:
+            await transaction.put_with_options(key, raw, options)
 
     async def _put_one(self, key: bytes, raw: bytes, expires_ms: int) -> None:
         try:
-            if expires_ms == NEVER_MS or not self.state.format.engine_expiry:
+            options = self.put_options(expires_ms)
+            if options is _PLAIN:
                 done = await self.handle.put(key, raw)
             else:
-                done = await self.handle.put_with_options(
-                    key, raw, self.put_options(expires_ms), self._write_options
-                )
+                done = await self.handle.put_with_options(key, raw, options, self._write_options)
             await self._settle(done)
         except LapseError:
             raise
         except Exception as error:
             raise translate(self.state.url, error) from error
-
-    def _batch_put(self, batch: Any, key: bytes, raw: bytes, expires_ms: int) -> None:
-        if expires_ms == NEVER_MS or not self.state.format.engine_expiry:
-            batch.put(key, raw)
-        else:
-            batch.put_with_options(key, raw, self.put_options(expires_ms))
 
     def _bucket_for(self, changes: list[Change], now_ms: int, batch: Any) -> tuple[bytes, bool]:
         """The prefix of the bucket being written, and whether a plain delete would uncover an older

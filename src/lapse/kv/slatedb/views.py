@@ -73,7 +73,7 @@ class SlateTransaction(FrozenReader, AsyncTransaction):
         raw = row.header(created_ms=now_ms, expires_ms=expires_ms) + value
         with engine_errors(self.store.state.url):
             self._written.add(expires_ms)
-            await self.handle.put_with_options(key, raw, self.store.put_options(expires_ms))
+            await self.store.put_into(self.handle, key, raw, expires_ms)
 
     async def delete(self, key: bytes) -> None:
         self.read_ms()
