@@ -1,7 +1,7 @@
 """What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
 column.
 
-    python bench/kv.py [--rows 100000] [--repeat 3] [--json FILE]
+    python bench/kv.py [--rows 100000] [--repeat 5] [--json FILE]
 
 All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared
 machine.
@@ -325,14 +325,18 @@ RATIOS = {
     "rocksdb, Lapse": "rocksdb, bare",
     "slatedb, Lapse (asyncio)": "slatedb, bare (asyncio)",
     "slatedb, Lapse (sync)": "slatedb, bare (asyncio)",
-    "slatedb, Lapse, fast copy": "slatedb, bare (asyncio)",
+    "slatedb, Lapse, fast copy": "slatedb, bare, fast copy",
 }
 OPERATIONS = ["put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction"]
 
 
-def run_all(rows: Rows, repeat: int, singles: int) -> dict[str, Figures]:
-    """The median of several rounds, the contestants taking turns."""
-    taken: dict[str, dict[str, list[float]]] = {name: {} for name in CONTESTANTS}
+Taken = dict[str, dict[str, list[float]]]
+"""Contestant to operation to one figure per round."""
+
+
+def run_all(rows: Rows, repeat: int, singles: int) -> Taken:
+    """Several rounds, the contestants taking turns."""
+    taken: Taken = {name: {} for name in CONTESTANTS}
     for _ in range(repeat):
         for name, parts in CONTESTANTS.items():
             small = "slatedb" in name or name == "diskcache"
@@ -340,42 +344,55 @@ def run_all(rows: Rows, repeat: int, singles: int) -> dict[str, Figures]:
             for part in parts:
                 for operation, figure in part(rows[: len(rows) // 5] if small else rows, singles).items():
                     taken[name].setdefault(operation, []).append(figure)
+    return taken
+
+
+def medians(taken: Taken) -> dict[str, Figures]:
     return {
         name: {operation: statistics.median(values) for operation, values in figures.items()}
         for name, figures in taken.items()
     }
 
 
-def print_table(figures: dict[str, Figures]) -> None:
+def ratios(taken: Taken) -> dict[str, Figures]:
+    """The median of the ratios within each round: a neighbour on the machine slows both sides of a round alike."""
+    return {
+        name: {
+            operation: statistics.median(
+                mine / theirs for mine, theirs in zip(taken[name][operation], figures, strict=True)
+            )
+            for operation, figures in taken[base].items()
+        }
+        for name, base in RATIOS.items()
+    }
+
+
+def print_table(figures: dict[str, Figures], relative: dict[str, Figures]) -> None:
     print("| rows per second | " + " | ".join(OPERATIONS) + " |")
     print("|---" * (len(OPERATIONS) + 1) + "|")
     for name, row in figures.items():
-        cells = [f"{row[operation]:,.0f}" if operation in row else "" for operation in OPERATIONS]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-    for name, base in RATIOS.items():
-        cells = [
-            f"{figures[name][operation] / figures[base][operation]:.2f}x"
-            if operation in figures[base]
-            else ""
-            for operation in OPERATIONS
-        ]
-        print(f"| *{name} / bare* | " + " | ".join(cells) + " |")
+        print(f"| {name} | " + " | ".join(f"{row[o]:,.0f}" if o in row else "" for o in OPERATIONS) + " |")
+    for name, row in relative.items():
+        cells = " | ".join(f"{row[o]:.2f}x" if o in row else "" for o in OPERATIONS)
+        print(f"| *{name} / {RATIOS[name]}* | {cells} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--singles", type=int, default=10_000)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    figures = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 5))
-    print_table(figures)
+    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 5))
+    figures, relative = medians(taken), ratios(taken)
+    print_table(figures, relative)
     report = {
         "rows": options.rows,
         "repeat": options.repeat,
         "cpus": os.cpu_count(),
         "rows_per_second": figures,
+        "ratios": relative,
     }
     text = json.dumps(report, indent=2)
     print(text) if options.json is None else options.json.write_text(text + "\n")

@@ -81,8 +81,8 @@ def test_a_killed_process_changes_no_answer(kind: Kind) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=4,
-            stateful_step_count=14,
+            max_examples=3,
+            stateful_step_count=12,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

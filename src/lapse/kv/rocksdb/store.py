@@ -7,19 +7,21 @@ import threading
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import WeakSet
 
-from lapse.errors import LapseError, StoreClosed, Unsupported
+from lapse.errors import LapseError, Unsupported
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.abc import Batch, Snapshot, Store, Transaction
 from lapse.kv.budget import Budget
-from lapse.kv.keys import EVERYTHING, KeyRange, check_key, check_limit, check_value, read_range
+from lapse.kv.keys import EVERYTHING, MAX_KEY_BYTES, KeyRange, check_key, check_limit, check_value, read_range
 from lapse.kv.options import DurationLike
 from lapse.kv.rocksdb import purge as purging
 from lapse.kv.rocksdb import statistics
+from lapse.kv.rocksdb.batch import RocksBatch
 from lapse.kv.rocksdb.engine import engine_errors, translate
-from lapse.kv.rocksdb.tables import Change, FlatTable, Table, View, closed_fetch
+from lapse.kv.rocksdb.snapshot import RocksSnapshot
+from lapse.kv.rocksdb.tables import Change, FlatTable, Table, closed_fetch
 from lapse.kv.rocksdb.views import Cursor, RawRows, newest_of
 from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, Row, peek
 from lapse.kv.state import State
@@ -68,7 +70,7 @@ class RocksStore(Store):
     # Reading
 
     def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        if type(key) is not bytes or not key:
+        if type(key) is not bytes or not 0 < len(key) <= MAX_KEY_BYTES:
             check_key(key)
         try:
             raw = self._fetch(key)
@@ -167,7 +169,9 @@ class RocksStore(Store):
             expires_ms = self.state.expiry_ms(ttl, now_ms)
             head = row.header(created_ms=now_ms, expires_ms=expires_ms)
             if self._flat is None:
-                changes = [(check_key(key), head + check_value(value), expires_ms) for key, value in rows]
+                changes: list[Change] = [
+                    (check_key(key), head + check_value(value), expires_ms) for key, value in rows
+                ]
                 return self.write(changes, now_ms)
             count = self._flat.put_many(head, rows)
             self.state.written.add(expires_ms, count)
@@ -314,91 +318,3 @@ class RocksStore(Store):
         self.state.check_open()
         with engine_errors(self.state.url):
             return self.state.visible(key, self._fetch(key), now_ms, include_expired)
-
-
-class RocksBatch(Batch):
-    def __init__(self, store: RocksStore) -> None:
-        self._store = store
-        self._writes: dict[bytes, tuple[bytes, TtlLike] | None] = {}
-
-    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
-        state = self._store.state
-        state.expiry_ms(ttl, state.clock.now_ms())  # a TTL that cannot be is refused at its own line
-        self._writes[check_key(key)] = (check_value(value), ttl)
-
-    def delete(self, key: bytes) -> None:
-        self._writes[check_key(key)] = None
-
-    def __len__(self) -> int:
-        return len(self._writes)
-
-    def commit(self) -> None:
-        writes, self._writes = self._writes, {}
-        store = self._store
-        store.state.check_writable()
-        if not writes:
-            return
-        with store.lock:
-            now_ms = store.state.clock.now_ms()
-            store.write([_change(store.state, key, write, now_ms) for key, write in writes.items()], now_ms)
-
-
-class RocksSnapshot(Snapshot):
-    def __init__(self, store: RocksStore, view: View, read_ms: int) -> None:
-        self._store = store
-        self._view = view
-        self._read_ms = read_ms
-        reader = store.state.reader_opened(read_ms)
-        # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
-        self._forget = finalize(self, store.state.reader_closed, reader)
-
-    def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        found = self._row(key, include_expired)
-        return None if found is None else found.value
-
-    def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
-        found = self._row(key, include_expired)
-        return None if found is None else meta_of(found, self._read_ms)
-
-    def scan(
-        self,
-        start: bytes | None = None,
-        end: bytes | None = None,
-        *,
-        prefix: bytes | None = None,
-        limit: int | None = None,
-        include_expired: bool = False,
-    ) -> Iterator[tuple[bytes, bytes]]:
-        keys, limit = read_range(start, end, prefix), check_limit(limit)
-        self._check_open()
-        rows = iter(()) if keys.is_empty or limit == 0 else self._view.rows(keys)
-        return self._store.strict(rows, lambda: self._read_ms, limit, include_expired)
-
-    @property
-    def is_open(self) -> bool:
-        return self._forget.alive
-
-    def close(self) -> None:
-        self.release()
-
-    def release(self) -> None:
-        self._forget()
-        self._view.release()
-
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise StoreClosed("the snapshot is closed")
-
-    def _row(self, key: bytes, include_expired: bool) -> Row | None:
-        check_key(key)
-        self._check_open()
-        with engine_errors(self._store.state.url):
-            return self._store.state.visible(key, self._view.fetch(key), self._read_ms, include_expired)
-
-
-def _change(state: State, key: bytes, write: tuple[bytes, TtlLike] | None, now_ms: int) -> Change:
-    if write is None:
-        return key, None, 0
-    value, ttl = write
-    expires_ms = state.expiry_ms(ttl, now_ms)
-    return key, row.header(created_ms=now_ms, expires_ms=expires_ms) + value, expires_ms
