@@ -1,7 +1,7 @@
 """What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
 column.
 
-    python bench/kv.py [--rows 100000] [--repeat 5] [--json FILE]
+    python bench/kv.py [--rows 300000] [--repeat 5] [--json FILE]
 
 All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared
 machine.
@@ -342,7 +342,7 @@ def run_all(rows: Rows, repeat: int, singles: int) -> Taken:
             small = "slatedb" in name or name == "diskcache"
             use_fast_copy("fast copy" in name)
             for part in parts:
-                for operation, figure in part(rows[: len(rows) // 5] if small else rows, singles).items():
+                for operation, figure in part(rows[: len(rows) // 10] if small else rows, singles).items():
                     taken[name].setdefault(operation, []).append(figure)
     return taken
 
@@ -355,7 +355,8 @@ def medians(taken: Taken) -> dict[str, Figures]:
 
 
 def ratios(taken: Taken) -> dict[str, Figures]:
-    """The median of the ratios within each round: a neighbour on the machine slows both sides of a round alike."""
+    """The median of the ratios within each round: a neighbour on the machine slows both sides of a round
+    alike."""
     return {
         name: {
             operation: statistics.median(
@@ -379,12 +380,12 @@ def print_table(figures: dict[str, Figures], relative: dict[str, Figures]) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=300_000, help="a tenth of it for SlateDB and diskcache")
     parser.add_argument("--singles", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 5))
+    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 10))
     figures, relative = medians(taken), ratios(taken)
     print_table(figures, relative)
     report = {

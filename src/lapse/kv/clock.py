@@ -19,9 +19,7 @@ class StoreClock:
     def __init__(self, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
         self.is_system = type(clock) is SystemClock
-        self.now_ms, self._advance = _monotonic(
-            _system_ms if self.is_system else lambda: to_millis(clock.now())
-        )
+        self.now_ms, self._advance = _system_time() if self.is_system else _time_of(clock)
 
     def resume(
         self, mark_ms: int, *, wait_s: float = CLOCK_WAIT_S, sleep: Callable[[float], None] = time.sleep
@@ -44,20 +42,33 @@ class StoreClock:
         self._advance(mark_ms)
 
 
-def _system_ms() -> int:
-    return time.time_ns() // 1_000_000
+Monotonic = tuple[Callable[[], int], Callable[[int], None]]
+"""What tells the time, and what moves it on. Closures, not methods, because every row that is read asks."""
 
 
-def _monotonic(source: Callable[[], int]) -> tuple[Callable[[], int], Callable[[int], None]]:
-    """Closures, not methods: the time is asked for every row that is read, and this halves what that
-    costs."""
+def _system_time() -> Monotonic:
+    latest, time_ns = 0, time.time_ns
+
+    def now_ms() -> int:
+        nonlocal latest
+        now = time_ns() // 1_000_000
+        if now > latest:
+            latest = now
+        return latest
+
+    def advance(to_ms: int) -> None:
+        nonlocal latest
+        latest = max(latest, to_ms)
+
+    return now_ms, advance
+
+
+def _time_of(clock: Clock) -> Monotonic:
     latest = 0
 
     def now_ms() -> int:
         nonlocal latest
-        now = source()
-        if now > latest:
-            latest = now
+        latest = max(latest, to_millis(clock.now()))
         return latest
 
     def advance(to_ms: int) -> None:

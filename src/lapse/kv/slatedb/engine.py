@@ -31,7 +31,7 @@ COMPACTOR_CHECKPOINT_S = 307
 """How long the compactor's own checkpoints live. An unusual number, because the length of their life is the
 only thing that tells them from the nameless checkpoints of other readers, which a purge must not delete."""
 
-_LOCAL_POLL = '"50ms"'
+_LOCAL_POLL = '"100ms"'
 _REMOTE_POLL = '"1s"'
 
 

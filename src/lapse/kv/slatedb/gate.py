@@ -18,12 +18,19 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
 
+    def try_enter(self) -> bool:
+        """Enter without waiting, if nobody is alone inside."""
+        if self._alone.locked():
+            return False
+        self._passing += 1
+        if self._passing == 1:
+            self._empty.clear()
+        return True
+
     async def enter(self) -> None:
-        while self._alone.locked():
+        while not self.try_enter():
             async with self._alone:
                 pass
-        self._passing += 1
-        self._empty.clear()
 
     def leave(self) -> None:
         self._passing -= 1

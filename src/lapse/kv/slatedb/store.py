@@ -15,6 +15,7 @@ from lapse.kv.buckets import BucketMap
 from lapse.kv.budget import Budget
 from lapse.kv.keys import check_value
 from lapse.kv.options import DurationLike
+from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, peek
 from lapse.kv.slatedb import purge as purging
 from lapse.kv.slatedb import statistics
 from lapse.kv.slatedb.engine import WriterLock, engine_errors, load, translate
@@ -86,14 +87,25 @@ class SlateStore(SlateReader, AsyncStore):
         return self.state.clock.now_ms()
 
     async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        now_ms = self.read_ms()
-        if now_ms - self.state.mark_ms >= MARK_STEP_MS:
-            await self.save_mark(now_ms)
-        raw = await self.fetch(check_user_key(key))
+        check_user_key(key)
+        if self.read_ms() - self.state.mark_ms >= MARK_STEP_MS:
+            await self.save_mark(self.read_ms())
+        if self.buckets is None:
+            try:
+                raw = await self.handle.get(key)
+            except Exception as error:
+                raise translate(self.state.url, error) from error
+        else:
+            raw = await self.fetch(key)
         if raw is None:
             return None
-        # Asked again: the engine may have taken its time, and the row may have expired meanwhile.
-        found = self.state.visible(key, raw, self.state.clock.now_ms(), include_expired)
+        # The time is that of the answer: the row may have expired while the engine looked for it.
+        now_ms = self.state.clock.now_ms()
+        if len(raw) >= HEADER_BYTES:
+            mark, expires_ms = peek(raw)
+            if expires_ms > now_ms and mark in LIVE_MARKS:
+                return bytes(raw[HEADER_BYTES:])
+        found = self.state.visible(key, raw, now_ms, include_expired)
         return None if found is None else found.value
 
     # Writing
@@ -102,7 +114,8 @@ class SlateStore(SlateReader, AsyncStore):
         self.state.check_writable()
         check_user_key(key)
         check_value(value)
-        await self.gate.enter()
+        if not self.gate.try_enter():
+            await self.gate.enter()
         try:
             now_ms = self.state.clock.now_ms()
             expires_ms = self.state.expiry_ms(ttl, now_ms)
@@ -300,7 +313,8 @@ class SlateStore(SlateReader, AsyncStore):
                 done = await self.handle.put(key, raw)
             else:
                 done = await self.handle.put_with_options(key, raw, options, self._write_options)
-            await self._settle(done)
+            if self.state.options.durable:
+                await done.await_durable()
         except LapseError:
             raise
         except Exception as error:
