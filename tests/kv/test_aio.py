@@ -91,6 +91,21 @@ def test_concurrent_merges_lose_nothing(opener: Opener) -> None:
     asyncio.run(run())
 
 
+def test_a_row_that_expires_under_an_open_iterator_is_not_returned(opener: Opener) -> None:
+    async def run() -> None:
+        async with await lapse.kv.aio.open(
+            opener.url, default_ttl="1 hour", bucket=opener.kind.bucket, clock=opener.clock
+        ) as store:
+            await store.put_many([(b"k%04d" % i, b"v") for i in range(2000)])
+            await store.put(b"z", b"v", ttl="9 hours")
+            rows = aiter(store.scan())
+            assert await anext(rows) == (b"k0000", b"v")
+            opener.clock.advance(HOUR)
+            assert [row async for row in rows] == [(b"z", b"v")]
+
+    asyncio.run(run())
+
+
 def test_the_synchronous_store_works_inside_an_event_loop(opener: Opener) -> None:
     async def run() -> None:
         with opener() as store:

@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
+from typing import Protocol, runtime_checkable
 
 from lapse.kv.abc import Batch, Reader, Snapshot, Store
 from lapse.kv.aio.abc import AsyncBatch, AsyncReader, AsyncSnapshot, AsyncStore, AsyncTransaction
+from lapse.kv.keys import KeyRange, check_limit, read_range
 from lapse.kv.options import DurationLike
 from lapse.kv.ttl import Ttl, TtlLike
 from lapse.kv.values import Meta, PurgeResult, Stats
 
-CHUNK_ROWS = 64
-"""Rows read ahead in a thread. Each is judged when it is read, so a short stretch: a consumer that stops in
-the middle is handed at most this many rows that expired while it paused."""
+CHUNK_ROWS = 256
+
+Rows = Iterator[tuple[bytes, bytes]]
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A reader whose rows can be read in a thread and judged, row by row, when they are handed out."""
+
+    def raw_rows(self, keys: KeyRange) -> Rows: ...
+    def judge(self, rows: Rows, limit: int | None, include_expired: bool) -> Rows: ...
 
 
 class ThreadedScan(AsyncIterator[tuple[bytes, bytes]]):
-    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
+    """`judge` turns stored rows into live ones, lazily: a consumer may pause for hours between two rows."""
+
+    def __init__(self, rows: Rows, judge: Callable[[Rows, int | None], Rows], limit: int | None) -> None:
         self._rows = rows
-        self._read: deque[tuple[bytes, bytes]] = deque()
+        self._judge = judge
+        self._judged: Rows = iter(())
+        self._left = limit
+        self._is_done = limit == 0
 
     async def __anext__(self) -> tuple[bytes, bytes]:
-        if not self._read:
-            self._read.extend(await asyncio.to_thread(lambda: list(islice(self._rows, CHUNK_ROWS))))
-            if not self._read:
+        while True:
+            found = next(self._judged, None)
+            if found is not None:
+                if self._left is not None:
+                    self._left -= 1
+                    self._is_done = self._is_done or not self._left
+                return found
+            if self._is_done:
                 raise StopAsyncIteration
-        return self._read.popleft()
+            chunk = await asyncio.to_thread(lambda: list(islice(self._rows, CHUNK_ROWS)))
+            self._is_done = len(chunk) < CHUNK_ROWS
+            self._judged = self._judge(iter(chunk), self._left)
 
 
 class ThreadedReader(AsyncReader):
@@ -51,8 +72,15 @@ class ThreadedReader(AsyncReader):
         limit: int | None = None,
         include_expired: bool = False,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
+        reader = self._reader
+        if not isinstance(reader, Judging):
+            rows = reader.scan(start, end, prefix=prefix, limit=limit, include_expired=include_expired)
+            return ThreadedScan(rows, lambda chunk, left: chunk, limit)
+        keys, limit = read_range(start, end, prefix), check_limit(limit)
         return ThreadedScan(
-            self._reader.scan(start, end, prefix=prefix, limit=limit, include_expired=include_expired)
+            iter(()) if keys.is_empty else reader.raw_rows(keys),
+            lambda chunk, left: reader.judge(chunk, left, include_expired),
+            limit,
         )
 
 

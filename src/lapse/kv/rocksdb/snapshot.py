@@ -8,9 +8,10 @@ from weakref import finalize
 
 from lapse.errors import StoreClosed
 from lapse.kv.abc import Snapshot
-from lapse.kv.keys import check_key, check_limit, read_range
+from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
 from lapse.kv.rocksdb.engine import engine_errors
 from lapse.kv.rocksdb.tables import View
+from lapse.kv.rocksdb.views import RawRows
 from lapse.kv.row import Row
 from lapse.kv.values import Meta, meta_of
 
@@ -46,7 +47,14 @@ class RocksSnapshot(Snapshot):
     ) -> Iterator[tuple[bytes, bytes]]:
         keys, limit = read_range(start, end, prefix), check_limit(limit)
         self._check_open()
-        rows = iter(()) if keys.is_empty or limit == 0 else self._view.rows(keys)
+        rows = iter(()) if keys.is_empty or limit == 0 else self.raw_rows(keys)
+        return self.judge(rows, limit, include_expired)
+
+    def raw_rows(self, keys: KeyRange) -> RawRows:
+        self._check_open()
+        return self._view.rows(keys)
+
+    def judge(self, rows: RawRows, limit: int | None, include_expired: bool) -> RawRows:
         return self._store.strict(rows, lambda: self._read_ms, limit, include_expired)
 
     @property

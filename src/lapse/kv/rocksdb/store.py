@@ -114,10 +114,14 @@ class RocksStore(Store):
 
     def raw_rows(self, keys: KeyRange = EVERYTHING) -> RawRows:
         """Newest versions, expired ones and tombstones included, as they are at this moment."""
+        self.state.check_open()
         with self.lock, engine_errors(self.state.url):
             cursors = self.table.cursors(keys)
         self._views.update(cursors)
         return cursors[0].rows() if len(cursors) == 1 else newest_of(cursor.rows() for cursor in cursors)
+
+    def judge(self, rows: RawRows, limit: int | None, include_expired: bool) -> RawRows:
+        return self.strict(rows, self._now_ms, limit, include_expired)
 
     def strict(
         self, rows: RawRows, now_ms: Any, limit: int | None, include_expired: bool
