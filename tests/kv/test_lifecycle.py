@@ -233,6 +233,14 @@ class TestWhoMayOpen:
                 opener(**options)
         assert not opener.path.exists()
 
+    def test_folders_on_the_way_are_made_only_for_a_new_store(self, opener: Opener, tmp_path: Path) -> None:
+        opener.path = tmp_path / "a" / "b" / "store"
+        with pytest.raises(NotFound):
+            opener(read_only=True)
+        assert list(tmp_path.iterdir()) == []
+        opener().put(b"k", b"v")
+        assert opener.path.is_dir()
+
     def test_a_directory_with_other_things_in_it(self, opener: Opener) -> None:
         opener.path.mkdir()
         (opener.path / "thesis.txt").write_text("mine")

@@ -6,7 +6,6 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from lapse.kv.ttl import to_millis
 from lapse.kv.values import PurgeResult
 
 _LABELS = ("store",)
@@ -59,10 +58,10 @@ class StoreMetrics:
         self._last = families.last_purge.labels(store)
         self._seconds = families.purge_seconds.labels(store)
 
-    def purge_finished(self, result: PurgeResult) -> None:
+    def purge_finished(self, result: PurgeResult, now_ms: int) -> None:
         self._purged.inc(result.purged)
         self._seconds.set(result.elapsed_s)
-        self._last.set(to_millis(result.cutoff) / 1000)
+        self._last.set(now_ms / 1000)
         if result.complete:
             self.looked_at(expired=result.held, oldest_ms=None)
 

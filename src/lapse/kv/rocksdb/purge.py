@@ -58,7 +58,7 @@ class _Purge:
         else:
             self._sweep_units()
         with store.lock:
-            store.meta_family.put(stored.PURGE_KEY, stored.pack_mark(self.cutoff_ms))
+            store.meta_family.put(stored.PURGE_KEY, stored.pack_mark(self.now_ms))
             store.save_mark(store.state.clock.now_ms())
         compacted, verification = 0, None
         if physical:

@@ -270,7 +270,7 @@ class RocksStore(Store):
         except Exception:
             self.state.metrics.purge_failed()
             raise
-        self.state.metrics.purge_finished(result)
+        self.state.metrics.purge_finished(result, self.state.clock.now_ms())
         return result
 
     def stats(self, *, count: bool = False) -> Stats:

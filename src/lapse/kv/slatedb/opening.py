@@ -24,6 +24,10 @@ from lapse.kv.url import StoreUrl
 
 async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
     clock = StoreClock(options.clock)
+    load()
+    if url.path is not None and not url.path.parent.is_dir():
+        _check_may_create(url, options)
+        url.path.parent.mkdir(parents=True)
     with engine_errors(url):
         place, name = object_store(url)
         admin = load().AdminBuilder(name, place).build()
@@ -57,10 +61,7 @@ async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
 async def _create(
     url: StoreUrl, options: Options, clock: StoreClock, place: Any, name: str, admin: Any
 ) -> SlateStore:
-    if options.read_only or not options.create:
-        raise NotFound(
-            f"there is no store at {url}", hint="leave out read_only=True and create=False to create it"
-        )
+    _check_may_create(url, options)
     if url.path is not None and url.path.exists() and (url.path.is_file() or any(url.path.iterdir())):
         raise ForeignStore(
             f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory"
@@ -88,6 +89,12 @@ async def _create(
     except BaseException:
         lock.release()
         raise
+
+
+def _check_may_create(url: StoreUrl, options: Options) -> None:
+    if options.read_only or not options.create:
+        hint = "leave out read_only=True and create=False to create it"
+        raise NotFound(f"there is no store at {url}", hint=hint)
 
 
 async def _finish(

@@ -64,7 +64,7 @@ class Purge:
         else:
             await self._sweep()
             await self._compact_aged()
-        await store.put_meta(stored.PURGE_KEY, stored.pack_mark(self.cutoff_ms))
+        await store.put_meta(stored.PURGE_KEY, stored.pack_mark(self.now_ms))
         await store.save_mark(store.state.clock.now_ms())
         return await self._result(before, verification)
 

@@ -248,7 +248,7 @@ class SlateStore(SlateReader, AsyncStore):
         except Exception:
             self.state.metrics.purge_failed()
             raise
-        self.state.metrics.purge_finished(result)
+        self.state.metrics.purge_finished(result, self.state.clock.now_ms())
         return result
 
     async def stats(self, *, count: bool = False) -> Stats:
