@@ -81,7 +81,7 @@ def test_a_killed_process_changes_no_answer(kind: Kind) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=3,
+            max_examples=2,
             stateful_step_count=12,
             deadline=None,
             database=None,
