@@ -192,9 +192,7 @@ def bare_slatedb(rows: Rows, singles: int) -> Figures:
             while [(entry.key, entry.value) for entry in await iterator.next_batch(1000)]:
                 pass
 
-        figures = await slatedb_figures(
-            rows, singles, put=database.put, get=database.get, many=many, scan=scan
-        )
+        figures = await slatedb_figures(rows, singles, put=database.put, get=database.get, many=many, scan=scan)
         await database.shutdown()
         return figures
 
@@ -210,9 +208,7 @@ def lapse_slatedb(rows: Rows, singles: int) -> Figures:
                 async for _ in store.scan():
                     pass
 
-            return await slatedb_figures(
-                rows, singles, put=store.put, get=store.get, many=store.put_many, scan=scan
-            )
+            return await slatedb_figures(rows, singles, put=store.put, get=store.get, many=store.put_many, scan=scan)
 
     with folder() as path:
         return asyncio.run(run(path))
@@ -220,9 +216,7 @@ def lapse_slatedb(rows: Rows, singles: int) -> Figures:
 
 def lapse_slatedb_sync(rows: Rows, singles: int) -> Figures:
     with folder() as path, lapse.kv.open(f"slatedb:{path / 'db'}", default_ttl="30 days") as store:
-        return measure(
-            rows, put=store.put, get=store.get, many=store.put_many, scan=store.scan, singles=singles
-        )
+        return measure(rows, put=store.put, get=store.get, many=store.put_many, scan=store.scan, singles=singles)
 
 
 def purge_slatedb(rows: Rows, singles: int) -> Figures:
@@ -295,17 +289,13 @@ def with_sqlite(rows: Rows, singles: int) -> Figures:
         figures = measure(
             rows,
             put=lambda key, value: database.execute(upsert, (key, value, time.time() + 86_400)),
-            get=lambda key: database.execute(
-                "SELECT v FROM kv WHERE k = ? AND e > ?", (key, time.time())
-            ).fetchone(),
+            get=lambda key: database.execute("SELECT v FROM kv WHERE k = ? AND e > ?", (key, time.time())).fetchone(),
             many=many,
             scan=lambda: database.execute("SELECT k, v FROM kv WHERE e > ? ORDER BY k", (time.time(),)),
             singles=singles,
         )
         database.execute("UPDATE kv SET e = 0")
-        figures["purge"] = rate(
-            len(rows), lambda: database.execute("DELETE FROM kv WHERE e <= ?", (time.time(),))
-        )
+        figures["purge"] = rate(len(rows), lambda: database.execute("DELETE FROM kv WHERE e <= ?", (time.time(),)))
         database.close()
         return figures
 

@@ -20,9 +20,7 @@ class ProcessStore:
     """The parent's end."""
 
     def __init__(self, url: str, now: datetime, bucket: str | None) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.call("open", url, now, bucket)
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:

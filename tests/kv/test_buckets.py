@@ -38,9 +38,7 @@ def test_whole_buckets_are_dropped(store: Store, clock: ManualClock) -> None:
     assert store.stats().buckets == 1
 
 
-def test_a_long_lived_row_keeps_younger_buckets_from_being_dropped_around_it(
-    store: Store, clock: ManualClock
-) -> None:
+def test_a_long_lived_row_keeps_younger_buckets_from_being_dropped_around_it(store: Store, clock: ManualClock) -> None:
     store.put(b"k", b"long", ttl="50 hours")
     clock.advance(2 * HOUR)
     store.put(b"k", b"short", ttl="1 hour")

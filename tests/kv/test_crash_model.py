@@ -66,9 +66,7 @@ class CrashMachine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             live = {key: value for key, (value, expiry) in self.model.items() if expiry > self.now}  # type: ignore[operator]
             assert dict(self.store.call("scan")) == live
-            assert {
-                key: value for key in (b"a", b"b", b"c") if (value := self.store.call("get", key))
-            } == live
+            assert {key: value for key in (b"a", b"b", b"c") if (value := self.store.call("get", key))} == live
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

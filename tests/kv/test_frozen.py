@@ -51,9 +51,7 @@ def test_rows_expired_before_the_snapshot_stay_hidden_in_it(store: Store, clock:
 
 
 @pytest.mark.parametrize("within", [None, "10 seconds"])
-def test_a_purge_takes_nothing_from_an_open_snapshot(
-    store: Store, clock: ManualClock, within: str | None
-) -> None:
+def test_a_purge_takes_nothing_from_an_open_snapshot(store: Store, clock: ManualClock, within: str | None) -> None:
     store.put_many([(b"gone%d" % i, b"payload-%08d" % i) for i in range(50)], ttl="1 hour")
     clock.advance(HOUR)
     store.put_many(MANY, ttl="1 hour")

@@ -138,9 +138,7 @@ class TestBatch:
         batch.commit()
         assert store.get(b"k") == b"v"
 
-    def test_an_instant_that_has_passed_by_the_commit_refuses_all_of_it(
-        self, store: Store, clock: ManualClock
-    ) -> None:
+    def test_an_instant_that_has_passed_by_the_commit_refuses_all_of_it(self, store: Store, clock: ManualClock) -> None:
         batch = store.batch()
         batch.put(b"a", b"v")
         batch.put(b"b", b"v", ttl=START + HOUR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import psycopg
 import pytest
@@ -164,10 +165,11 @@ def test_durations_by_partition_of_the_managed_column(h: Harness, client: psycop
     rows = client.execute(
         "SELECT id, extract(epoch FROM crdb_internal_expiration - now())::int FROM events WHERE id >= 20 ORDER BY id"
     ).fetchall()
-    assert dict(rows)[22] is None
-    assert dict(rows)[23] > 86400 * 365
-    assert 50 <= dict(rows)[20] <= 60
-    assert 86390 <= dict(rows)[21] <= 86400
+    left: dict[int, Any] = dict(rows)
+    assert left[22] is None
+    assert left[23] > 86400 * 365
+    assert 50 <= left[20] <= 60
+    assert 86390 <= left[21] <= 86400
 
 
 def test_partition_knobs_need_partitions(h: Harness) -> None:

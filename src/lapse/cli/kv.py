@@ -42,16 +42,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Url = Annotated[
-    str, typer.Argument(metavar="URL", help="slatedb:/path, slatedb:s3://bucket/prefix or rocksdb:/path.")
-]
+Url = Annotated[str, typer.Argument(metavar="URL", help="slatedb:/path, slatedb:s3://bucket/prefix or rocksdb:/path.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-As = Annotated[
-    Encoding, typer.Option("--as", help="How keys and values are written, here and in the output.")
-]
-Expired = Annotated[
-    bool, typer.Option("--include-expired", help="Show rows that have expired but are still stored.")
-]
+As = Annotated[Encoding, typer.Option("--as", help="How keys and values are written, here and in the output.")]
+Expired = Annotated[bool, typer.Option("--include-expired", help="Show rows that have expired but are still stored.")]
 
 
 @app.command()
@@ -116,9 +110,7 @@ def scan(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     start: Annotated[str | None, typer.Option(help="From this key on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to, not including, this key.")] = None,
-    limit: Annotated[
-        int, typer.Option(min=0, help="At most this many rows; 0 for all.")
-    ] = DEFAULT_SCAN_LIMIT,
+    limit: Annotated[int, typer.Option(min=0, help="At most this many rows; 0 for all.")] = DEFAULT_SCAN_LIMIT,
     include_expired: Expired = False,
     encoding: As = Encoding.TEXT,
     as_json: Json = False,
@@ -166,9 +158,7 @@ def purge(
         typer.Option(help="Go on until the bytes are gone and the files verified, for at most this long."),
     ] = None,
     max_rows: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
-    rows_per_second: Annotated[
-        float | None, typer.Option(help="Remove at most this many rows per second.")
-    ] = None,
+    rows_per_second: Annotated[float | None, typer.Option(help="Remove at most this many rows per second.")] = None,
     as_json: Json = False,
 ) -> None:
     """Remove expired rows; exit code 3 if some had to stay for now."""
@@ -223,9 +213,7 @@ def _read_ttl(ttl: str | None, expires_at: str | None, no_expiry: bool) -> TtlLi
     try:
         return datetime.fromisoformat(expires_at)
     except ValueError:
-        raise InvalidValue(
-            "expires_at", expires_at, "must be ISO 8601, such as 2030-01-31T12:00:00Z"
-        ) from None
+        raise InvalidValue("expires_at", expires_at, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
 
 
 def _decode(text: str, encoding: Encoding, name: str) -> bytes:
@@ -288,16 +276,12 @@ def _print_fields(fields: dict[str, Any], as_json: bool) -> None:
     Console().print(table)
 
 
-def _print_rows(
-    store: Store, rows: Iterator[tuple[bytes, bytes]], encoding: Encoding, include_expired: bool
-) -> None:
+def _print_rows(store: Store, rows: Iterator[tuple[bytes, bytes]], encoding: Encoding, include_expired: bool) -> None:
     table = Table("key", "value", "expires", "remaining")
     for key, value in rows:
         times = store.meta(key, include_expired=include_expired)
         expires = times.expires if times is not None else None
-        left = (
-            "expired" if times is not None and times.expired else _shown(times.remaining if times else None)
-        )
+        left = "expired" if times is not None and times.expired else _shown(times.remaining if times else None)
         table.add_row(*map(Text, (_cell(key, encoding), _cell(value, encoding), _shown(expires), left)))
     Console().print(table)
 

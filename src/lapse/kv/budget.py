@@ -20,18 +20,14 @@ class Budget:
 
     @staticmethod
     def read(*, within: DurationLike | None, max_rows: int | None, rows_per_second: float | None) -> Budget:
-        if max_rows is not None and (
-            isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows <= 0
-        ):
+        if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows <= 0):
             raise InvalidValue("max_rows", max_rows, "must be a whole number, more than 0")
         if rows_per_second is not None and not rows_per_second > 0:
             raise InvalidValue("rows_per_second", rows_per_second, "must be more than 0")
         if within is None:
             return Budget(max_rows=max_rows, rows_per_second=rows_per_second)
         if max_rows is not None:
-            raise InvalidValue(
-                "max_rows", max_rows, "cannot be combined with within, which promises to remove all"
-            )
+            raise InvalidValue("max_rows", max_rows, "cannot be combined with within, which promises to remove all")
         within_s = read_duration(within, name="within").interval.approximate_seconds
         return Budget(within_s=within_s, rows_per_second=rows_per_second)
 

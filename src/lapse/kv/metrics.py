@@ -19,9 +19,7 @@ class Families:
         self.hidden = Counter(
             "lapse_kv_hidden_on_read", "Expired rows that a read did not return", _LABELS, registry=registry
         )
-        self.purged = Counter(
-            "lapse_kv_purged_rows", "Expired rows removed by a purge", _LABELS, registry=registry
-        )
+        self.purged = Counter("lapse_kv_purged_rows", "Expired rows removed by a purge", _LABELS, registry=registry)
         self.purge_errors = Counter("lapse_kv_purge_errors", "Purges that failed", _LABELS, registry=registry)
         self.backlog = Gauge(
             "lapse_kv_backlog_rows",

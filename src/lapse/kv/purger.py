@@ -115,9 +115,7 @@ class Purger:
     def _purge(self, url: str) -> PurgeResult:
         config, store = self._config, self._open(url)
         try:
-            return store.purge(
-                within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second
-            )
+            return store.purge(within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second)
         finally:
             if self._close_after:
                 store.close()

@@ -118,9 +118,5 @@ class State:
         return taken
 
     def _refuse_never(self, ttl: TtlLike) -> None:
-        why = (
-            "the store has no default TTL"
-            if ttl is Ttl.DEFAULT
-            else "it would keep its whole bucket for ever"
-        )
+        why = "the store has no default TTL" if ttl is Ttl.DEFAULT else "it would keep its whole bucket for ever"
         raise InvalidValue("ttl", ttl, f"must end in a store with time buckets: {why}", hint="give a TTL")

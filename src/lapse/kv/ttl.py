@@ -69,9 +69,7 @@ def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Du
     return Duration(interval=length, millis=None if length.is_calendar else -(-length.micros // MILLISECOND))
 
 
-def read_default(
-    value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl"
-) -> Duration | None:
+def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl") -> Duration | None:
     """A store's default: a duration, or None (also written `Ttl.NO_EXPIRY`) for rows that stay."""
     if value is None or value is Ttl.NO_EXPIRY:
         return None

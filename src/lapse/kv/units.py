@@ -67,9 +67,7 @@ class UnitBuilder:
         return [*self._units, replace(rest, start=key)]
 
     def _cut(self, end: bytes | None) -> None:
-        self._units.append(
-            Unit(start=self._start, end=end, min_ms=self._min_ms, max_ms=self._max_ms, rows=self._rows)
-        )
+        self._units.append(Unit(start=self._start, end=end, min_ms=self._min_ms, max_ms=self._max_ms, rows=self._rows))
         self._start = end or b""
         self._min_ms, self._max_ms, self._rows = NEVER_MS, 0, 0
 

@@ -41,9 +41,7 @@ def parse(text: str) -> StoreUrl:
         raise UnsupportedUrl(f"{engine or 'this'!r} is no key-value store", hint=f"write {_FORMS}")
     if rest == "memory:":
         if engine == ROCKSDB:
-            raise UnsupportedUrl(
-                "rocksdb has no store in memory", hint="write slatedb:memory: or rocksdb:/path"
-            )
+            raise UnsupportedUrl("rocksdb has no store in memory", hint="write slatedb:memory: or rocksdb:/path")
         return StoreUrl(engine=engine)
     if "://" in rest and not rest.startswith("file://"):
         return _remote(engine, rest)
@@ -60,7 +58,5 @@ def _remote(engine: str, rest: str) -> StoreUrl:
     if engine != SLATEDB or parts.scheme not in _REMOTE:
         raise UnsupportedUrl(f"{engine} cannot live at {parts.scheme}://", hint=f"write {_FORMS}")
     if not parts.netloc or not parts.path.strip("/"):
-        raise UnsupportedUrl(
-            f"{engine}:{parts.scheme}:// needs a bucket and a prefix", hint=f"write {_FORMS}"
-        )
+        raise UnsupportedUrl(f"{engine}:{parts.scheme}:// needs a bucket and a prefix", hint=f"write {_FORMS}")
     return StoreUrl(engine=engine, remote=rest)

@@ -51,9 +51,7 @@ def test_a_part_of_a_millisecond_counts_as_a_whole_one() -> None:
     assert expire("1500 us") == NOW_MS + 2
 
 
-@pytest.mark.parametrize(
-    "ttl", ["0 s", timedelta(0), timedelta(-1), timedelta.max, "1001 years", from_millis(NOW_MS)]
-)
+@pytest.mark.parametrize("ttl", ["0 s", timedelta(0), timedelta(-1), timedelta.max, "1001 years", from_millis(NOW_MS)])
 def test_refused(ttl: Any) -> None:
     with pytest.raises(InvalidValue):
         expire(ttl)

@@ -51,9 +51,7 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     if type(error).__name__ == "DbClosedError":
         return StoreClosed(f"{url} is closed")
     if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
-        return StoreLocked(
-            f"{url} is already open for writing", hint="close it there, or open it read_only=True"
-        )
+        return StoreLocked(f"{url} is already open for writing", hint="close it there, or open it read_only=True")
     if type(error) is Exception:  # what rocksdict raises for every status RocksDB returns
         return DatabaseError(f"{url}: {text}")
     return error
@@ -83,13 +81,9 @@ def open_database(url: StoreUrl, opened: Options) -> tuple[Any, bool]:
     assert path is not None
     if not exists(path):
         if opened.read_only or not opened.create:
-            raise NotFound(
-                f"there is no store at {url}", hint="leave out read_only=True and create=False to create it"
-            )
+            raise NotFound(f"there is no store at {url}", hint="leave out read_only=True and create=False to create it")
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
-            raise ForeignStore(
-                f"{path} is not empty and no RocksDB store", hint="give the path of a new directory"
-            )
+            raise ForeignStore(f"{path} is not empty and no RocksDB store", hint="give the path of a new directory")
         path.mkdir(parents=True, exist_ok=True)
         families = [ROWS_FAMILY, META_FAMILY]
         ours = True

@@ -51,11 +51,7 @@ def _open_ours(url: StoreUrl, options: Options, database: Any, clock: StoreClock
         state = State(url=url, options=options, format=format, clock=clock)
         state.mark_ms = mark_ms
         state.default = stored.read_default(meta.get(stored.DEFAULT_TTL_KEY))
-        buckets = (
-            read_buckets(meta.get(stored.BUCKETS_KEY), width_ms=format.bucket_ms)
-            if format.bucket_ms
-            else None
-        )
+        buckets = read_buckets(meta.get(stored.BUCKETS_KEY), width_ms=format.bucket_ms) if format.bucket_ms else None
         path = str(url.path)
         table = open_table(database, write_options(options.durable), buckets, load().Rdict.list_cf(path))
         if not options.read_only:

@@ -56,6 +56,4 @@ def _count(store: RocksStore, now_ms: int) -> tuple[int, int, int]:
 
 
 def _estimate(store: RocksStore) -> int:
-    return sum(
-        int(family.property_int_value("rocksdb.estimate-num-keys") or 0) for family in store.table.families()
-    )
+    return sum(int(family.property_int_value("rocksdb.estimate-num-keys") or 0) for family in store.table.families())

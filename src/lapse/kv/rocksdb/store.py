@@ -173,9 +173,7 @@ class RocksStore(Store):
             expires_ms = self.state.expiry_ms(ttl, now_ms)
             head = row.header(created_ms=now_ms, expires_ms=expires_ms)
             if self._flat is None:
-                changes: list[Change] = [
-                    (check_key(key), head + check_value(value), expires_ms) for key, value in rows
-                ]
+                changes: list[Change] = [(check_key(key), head + check_value(value), expires_ms) for key, value in rows]
                 return self.write(changes, now_ms)
             count = self._flat.put_many(head, rows)
             self.state.written.add(expires_ms, count)
@@ -229,9 +227,7 @@ class RocksStore(Store):
             expires_ms = self.state.expiry_ms(ttl, now_ms)
             found = self._live(key, now_ms)
             value = check_value(function(None if found is None else found.value, operand))
-            self.write(
-                [(key, row.header(created_ms=now_ms, expires_ms=expires_ms) + value, expires_ms)], now_ms
-            )
+            self.write([(key, row.header(created_ms=now_ms, expires_ms=expires_ms) + value, expires_ms)], now_ms)
             return value
 
     def batch(self) -> Batch:

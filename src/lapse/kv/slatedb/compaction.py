@@ -75,9 +75,7 @@ async def drain(admin: Any, segment: bytes, *, deadline_s: float) -> bool:
         if tree is None:
             return True
         sources = _sources(slatedb, tree.views, tree.runs)
-        if await _run(
-            admin, slatedb.CompactionSpec.DRAIN_SEGMENT(segment=segment, sources=sources), deadline_s
-        ):
+        if await _run(admin, slatedb.CompactionSpec.DRAIN_SEGMENT(segment=segment, sources=sources), deadline_s):
             return True
         if time.monotonic() >= deadline_s:
             break
@@ -173,9 +171,7 @@ def _sources(slatedb: Any, views: tuple[str, ...], runs: tuple[int, ...]) -> lis
     return [slatedb.SourceId.SST_VIEW(id) for id in views] + [slatedb.SourceId.SORTED_RUN(id) for id in runs]
 
 
-def _oldest_within(
-    tree: Tree, budget: int, *, allow_first: bool
-) -> tuple[tuple[str, ...], tuple[int, ...], int]:
+def _oldest_within(tree: Tree, budget: int, *, allow_first: bool) -> tuple[tuple[str, ...], tuple[int, ...], int]:
     taken: list[str | int] = []
     size = 0
     newest_first: list[str | int] = [*tree.views, *tree.runs]

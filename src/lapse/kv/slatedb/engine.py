@@ -59,9 +59,7 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     text = getattr(error, "message", str(error))
     if isinstance(error, errors.Closed):
         if getattr(error.reason, "name", "") == "FENCED":
-            return Fenced(
-                f"{url} was taken over by another writer", hint="one process writes a store at a time"
-            )
+            return Fenced(f"{url} was taken over by another writer", hint="one process writes a store at a time")
         return StoreClosed(f"{url} is closed: {text}")
     if isinstance(error, errors.Transaction):
         return TransactionConflict(f"{url}: {text}", hint="run the transaction again")

@@ -58,14 +58,10 @@ async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
             raise
 
 
-async def _create(
-    url: StoreUrl, options: Options, clock: StoreClock, place: Any, name: str, admin: Any
-) -> SlateStore:
+async def _create(url: StoreUrl, options: Options, clock: StoreClock, place: Any, name: str, admin: Any) -> SlateStore:
     _check_may_create(url, options)
     if url.path is not None and url.path.exists() and (url.path.is_file() or any(url.path.iterdir())):
-        raise ForeignStore(
-            f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory"
-        )
+        raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory")
     # Buckets hold versions of a key in several trees: were the engine to purge the newest, an older one would
     # show.
     engine_expiry = clock.is_system and not options.bucket_ms
@@ -176,9 +172,7 @@ async def _open_writer(url: StoreUrl, place: Any, name: str, segmented: bool) ->
     return await builder.build(), recorder
 
 
-def _check_clock(
-    clock: StoreClock, format: StoreFormat, manifest: Any, mark_ms: int, options: Options
-) -> None:
+def _check_clock(clock: StoreClock, format: StoreFormat, manifest: Any, mark_ms: int, options: Options) -> None:
     if format.engine_expiry and not clock.is_system:
         raise InvalidValue(
             "clock",
@@ -193,7 +187,6 @@ def _check_clock(
         system.resume(tick_ms, wait_s=options.clock_wait_s)
     except ClockBehind:
         raise ClockBehind(
-            f"the system's clock is behind {from_millis(tick_ms).isoformat()}, "
-            "when SlateDB last wrote this store",
+            f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
             hint="set the system's clock right, or open the store with read_only=True",
         ) from None

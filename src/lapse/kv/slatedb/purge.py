@@ -281,9 +281,7 @@ class Purge:
         for _ in range(2):
             async with store.gate.alone():
                 await self._tick()
-                if any(scan.is_open for scan in list(store.scans)) or not await compaction.is_quiet(
-                    store.admin
-                ):
+                if any(scan.is_open for scan in list(store.scans)) or not await compaction.is_quiet(store.admin):
                     return others  # they still read, or write, files that look like garbage
                 others = await compaction.drop_compactor_checkpoints(store.admin)
                 await compaction.collect_garbage(store.admin)

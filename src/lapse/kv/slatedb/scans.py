@@ -35,9 +35,7 @@ class Source:
             return []
         if self._iterator is None:
             self._iterator = await self.handle.scan(
-                load().KeyRange(
-                    start=self._keys.start, start_inclusive=True, end=self._keys.end, end_inclusive=False
-                )
+                load().KeyRange(start=self._keys.start, start_inclusive=True, end=self._keys.end, end_inclusive=False)
             )
         rows = await self._iterator.next_batch(CHUNK_ROWS)
         if len(rows) < CHUNK_ROWS:

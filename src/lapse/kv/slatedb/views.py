@@ -43,8 +43,7 @@ class FrozenReader(SlateReader):
             age_ms = self.store.state.clock.now_ms() - self._read_ms
             if age_ms >= format.snapshot_lifetime_ms:
                 raise SnapshotTooOld(
-                    f"opened {age_ms} ms ago, but expired rows may be purged "
-                    f"after {format.snapshot_lifetime_ms} ms",
+                    f"opened {age_ms} ms ago, but expired rows may be purged after {format.snapshot_lifetime_ms} ms",
                     hint="read faster, or create the store with a longer snapshot_lifetime",
                 )
         return self._read_ms
