@@ -50,8 +50,10 @@ def test_times(h: Harness, kind: str, expired: str, alive: str) -> None:
     h.sql("CREATE DOMAIN inner_moment AS timestamptz; CREATE DOMAIN moment AS inner_moment")
     h.sql(f"CREATE TABLE events (id INTEGER, ts {kind}) TTL = ts + INTERVAL 1 DAY")
     h.sql(f"INSERT INTO events VALUES (1, {expired}), (2, {alive}), (3, NULL)")
+    h.db.preview("events")
     h.run()
     assert h.ids() == [2, 3]
+    assert len(h.rows("SELECT ts FROM events")) == 2
 
 
 def test_a_date_expires_with_the_day_in_its_zone(h: Harness) -> None:

@@ -55,7 +55,8 @@ class Scheduler:
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
             current = settings.load_settings(connection)
-            known = [only] if only is not None else policies.list_policies(connection)
+            # Read again where one was given: the guard or a comment may have changed it.
+            known = [p for p in policies.list_policies(connection) if only is None or p.id == only.id]
             active = stored_jobs.active_jobs(connection)
         current = self._check_clock(now, current)
         for job in active:
