@@ -7,8 +7,9 @@ and its name to `BACKENDS`.
 from __future__ import annotations
 
 from tests.backends.base import Backend
+from tests.backends.mariadb import MariadbBackend
 from tests.backends.sqlite import SqliteBackend
 
-BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend}
+BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend, "mariadb": MariadbBackend}
 
 __all__ = ["BACKENDS", "Backend"]

@@ -47,10 +47,13 @@ class Catalog:
         """Install or upgrade, inside the caller's transaction."""
         if self._ready:
             return
-        version = migrations.installed_version(connection, self.engine.catalog_schema)
-        if version is None:
-            migrations.install(connection)
-        else:
+        if migrations.installed_version(connection, self.engine.catalog_schema) == VERSION:
+            return
+        with self.engine.exclusively(connection):
+            version = migrations.installed_version(connection, self.engine.catalog_schema)
+            if version is None:
+                migrations.install(connection)
+                return
             migrations.check(version)
             if version < VERSION:
                 migrations.upgrade(connection, version)
