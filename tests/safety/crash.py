@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from sqlalchemy import event
@@ -14,15 +15,17 @@ class Died(BaseException):
 
 
 class CrashAfter:
-    """Lets `statements` statements of a Lapse through, then fails every one that follows, COMMIT included."""
+    """Lets `statements` statements of this thread through, then fails every one that follows, of any thread."""
 
     def __init__(self, db: Lapse, statements: int) -> None:
         self._left = statements
+        self._thread = threading.get_ident()
         self.crashed = False
         event.listen(db.engine.database, "before_cursor_execute", self._count)
 
     def _count(self, *_: Any) -> None:
-        self._left -= 1
+        if threading.get_ident() == self._thread:
+            self._left -= 1
         if self._left < 0:
             self.crashed = True
             raise Died

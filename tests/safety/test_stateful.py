@@ -43,7 +43,7 @@ class Histories(RuleBasedStateMachine):
         suffix = " WITHOUT ROWID" if kind == "key" else ""
         self.db.execute(f"CREATE TABLE events (id INTEGER PRIMARY KEY, ts TIMESTAMP){suffix}")
         self.db.execute("ALTER TABLE events TTL = ts + INTERVAL 1 HOUR")
-        self.db.execute(f"ALTER TABLE events SET (ttl_delete_batch_size = {batch})")
+        self.db.execute(f"ALTER TABLE events SET (ttl_delete_batch_size = {batch}, ttl_adaptive = 'off')")
         if kind == "index":
             self.db.execute("CREATE INDEX events_ts ON events (ts)")
 
@@ -135,5 +135,5 @@ def _text(moment: datetime | None) -> str | None:
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

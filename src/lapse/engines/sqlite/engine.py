@@ -98,7 +98,7 @@ class SqliteEngine(Engine):
                 yield
                 connection.exec_driver_sql(commit)
             except BaseException:
-                if raw.in_transaction:
+                if not connection.invalidated and raw.in_transaction:
                     connection.exec_driver_sql(rollback)
                     if nested:
                         connection.exec_driver_sql(commit)
@@ -328,7 +328,7 @@ class SqliteEngine(Engine):
             before = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
             if not before:
                 break
-            connection.exec_driver_sql(f"PRAGMA incremental_vacuum({RECLAIM_PAGES})").all()
+            _raw(connection).execute(f"PRAGMA incremental_vacuum({RECLAIM_PAGES})").fetchall()
             freed += before - int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
         return freed * page
 
