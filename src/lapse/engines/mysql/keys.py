@@ -161,10 +161,11 @@ def load(connection: Connection, table: TableName, index: str, extra: Walk | Non
         "SELECT s.COLUMN_NAME AS name, s.COLLATION AS direction, c.DATA_TYPE AS type, c.COLUMN_TYPE AS full_type,"
         " c.CHARACTER_SET_NAME AS charset, c.COLLATION_NAME AS collation_name"
         " FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c"
-        " ON c.TABLE_SCHEMA = s.TABLE_SCHEMA AND c.TABLE_NAME = s.TABLE_NAME AND c.COLUMN_NAME = s.COLUMN_NAME"
+        # Both views are given the name: the server opens every table it cannot leave out.
+        " ON c.COLUMN_NAME = s.COLUMN_NAME AND c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
         " WHERE s.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND s.TABLE_NAME = %s AND s.INDEX_NAME = %s"
         " ORDER BY s.SEQ_IN_INDEX",
-        (table.schema, table.name, index),
+        (table.schema, table.name, table.schema, table.name, index),
     ).mappings()
     parts = tuple(_part(dict(row)) for row in rows)
     if not parts:

@@ -53,8 +53,8 @@ def advice(table: Table) -> list[Advice]:
     ]
     found += [
         Advice(
-            text=f"foreign key {reference.table}({', '.join(reference.columns)}) to {table.name} holds rows: an expired "
-            "row stays while something refers to it"
+            text=f"foreign key {reference.table}({', '.join(reference.columns)}) to {table.name} holds rows: an "
+            "expired row stays while something refers to it"
         )
         for reference in holding
     ]
