@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
-from lapse import ddl
 from lapse.app.declaring import Declarer
 from lapse.app.doctor import Doctor, Finding, Level
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.preview import Preview, preview
 from lapse.app.result import Result
+from lapse.app.session import Session
 from lapse.app.status import TableStatus, table_statuses
 from lapse.catalog import Catalog, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.clock import Clock
+from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
-from lapse.errors import NotFound
+from lapse.errors import DatabaseUnavailable, NotFound
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
-from lapse.model.statement import JobAction, PassThrough
+from lapse.model.statement import JobAction
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import RunResult, Worker
@@ -39,8 +40,11 @@ class Lapse:
         print(db.run().deleted)
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, clock: Clock | None = None, must_exist: bool = False) -> None:
+        """`must_exist` refuses a URL behind which there is no database yet, where the engine would create one."""
         self.engine = open_engine(url, clock)
+        if must_exist and not self.engine.exists():
+            raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
         self.catalog = Catalog(self.engine)
         self._keeper = JobKeeper(self.catalog, "frontend", Silent())
         self.frontend = Frontend(self.catalog, self._keeper)
@@ -57,7 +61,16 @@ class Lapse:
     def close(self) -> None:
         self.engine.close()
 
+    @property
+    def url(self) -> str:
+        """Where the database is, without its password."""
+        return self.engine.database.url.render_as_string(hide_password=True)
+
     # SQL
+
+    def session(self) -> Session:
+        """A connection of its own, for statements that belong together; close it."""
+        return Session(self.engine, self.frontend)
 
     def execute(self, sql: str, parameters: Parameters = None) -> Result:
         """Run one or more statements, TTL ones included; returns the result of the last."""
@@ -69,18 +82,19 @@ class Lapse:
 
     def script(self, sql: str, parameters: Parameters = None) -> Iterator[Result]:
         """Run statements one by one on one connection; each commits by itself unless the text says BEGIN."""
-        statements = ddl.parse(sql, self.engine.dialect)
-        with self.engine.connection() as connection:
-            for statement in statements:
-                if isinstance(statement, PassThrough) and not statement.verb:
-                    continue
-                yield self.frontend.execute(connection, statement, parameters)
+        with self.session() as session:
+            for statement in session.parse(sql):
+                yield session.execute(statement, parameters)
 
     # Looking
 
     def policies(self) -> list[StoredPolicy]:
         with self.catalog.reading() as connection:
             return policies.list_policies(connection)
+
+    def policy(self, table: str) -> StoredPolicy:
+        """Raises NotFound for a table without one."""
+        return self._stored(table)
 
     def status(self) -> list[TableStatus]:
         with self.catalog.reading() as connection:
@@ -107,6 +121,11 @@ class Lapse:
         with self.catalog.reading() as connection:
             parts = policies.list_tables(connection, stored.id)
             return [preview(self.engine, self._keeper, connection, stored, part.partition) for part in parts]
+
+    def estimate_rows(self, job: Job) -> int:
+        """Roughly how many rows the job's table has, without a scan."""
+        with self.engine.connection() as connection:
+            return self.engine.estimate_rows(connection, self.engine.describe(connection, job.table))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
         return Doctor(self.catalog).examine(repair=repair)
@@ -177,4 +196,17 @@ class Lapse:
         return stored
 
 
-__all__ = ["Finding", "Lapse", "Level", "Listener", "Preview", "Result", "RunResult", "TableStatus"]
+__all__ = [
+    "CONVERT_TARGETS",
+    "ConvertResult",
+    "Finding",
+    "Lapse",
+    "Level",
+    "Listener",
+    "Preview",
+    "Result",
+    "RunResult",
+    "Session",
+    "TableStatus",
+    "convert",
+]

@@ -69,7 +69,8 @@ class Catalog:
                 hint="declare one: lapse sql URL -c \"ALTER TABLE t SET (ttl_expire_after = '30 days')\"",
             )
         migrations.check(version)
-        self._ready = version == VERSION
+        # What a transaction has only just installed may still be rolled back.
+        self._ready = version == VERSION and not self.engine.in_transaction(connection)
 
 
 __all__ = ["Catalog"]

@@ -66,6 +66,13 @@ def pieces(text: str, dialect: str) -> Iterator[Piece]:
         )
 
 
+def is_complete(text: str, dialect: str) -> bool:
+    """Does the text end with the `;` of its last statement, so that what is typed next begins another one?"""
+    probed = f"{text}\nprobe"
+    *_, last = pieces(probed, dialect)
+    return ";" in text and (last.line, last.column) == place(probed, len(text) + 1)
+
+
 @dataclass(slots=True)
 class _Span:
     """A statement being read; `first` is where its first word or sign stands."""

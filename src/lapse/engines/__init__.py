@@ -8,16 +8,20 @@ from sqlalchemy.exc import ArgumentError
 from lapse.clock import Clock
 from lapse.engines.base import Engine
 from lapse.errors import UnsupportedUrl
+from lapse.model.secret import mask
 
+KEY_VALUE = ("slatedb", "rocksdb")
 SCHEMES = "sqlite:///file.db, postgresql://…, mysql://… or mariadb://…"
 
 
 def open_engine(url: str, clock: Clock | None = None) -> Engine:
     """The engine for a SQLAlchemy URL."""
+    if url.partition(":")[0].lower() in KEY_VALUE:
+        raise UnsupportedUrl(f"{mask(url)} is a key-value store, which knows no SQL", hint="use `lapse kv`")
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"use {SCHEMES}") from None
+        raise UnsupportedUrl(f"{mask(url)!r} is not a database URL", hint=f"use {SCHEMES}") from None
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         from lapse.engines.sqlite.engine import SqliteEngine

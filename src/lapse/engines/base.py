@@ -49,7 +49,8 @@ class Batch:
     """What one delete statement did.
 
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
-    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on.
+    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
+    the transaction lasted: what foreground may have had to wait for.
     """
 
     examined: int = 0
@@ -59,6 +60,7 @@ class Batch:
     skipped: int = 0
     cursor: str | None = None
     done: bool = False
+    locked_seconds: float = 0.0
 
 
 Checkpoint = Callable[[Connection, Batch], None]
@@ -121,6 +123,10 @@ class Engine(ABC):
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self.database = database
         self.clock = clock
+
+    def exists(self) -> bool:
+        """Is there a database behind the URL, or would connecting create one?"""
+        return True
 
     # Sessions
 

@@ -13,7 +13,8 @@ from lapse.model.settings import Settings
 WEIGHT = 0.75
 """Share of the old average that stays: a memory of about four statements."""
 MAX_ROWS = 50_000
-MIN_ROWS = 10
+MIN_ROWS = 100
+"""A statement's fixed cost is more than that of a hundred rows: fewer make it slower, not gentler."""
 WARM_UP = 10
 """Statements during which the size may double; afterwards it grows by a fifth at most."""
 

@@ -135,7 +135,7 @@ class TaskRunner:
         self._progress = replace(
             self._advanced(batch), worked_seconds=self._progress.worked_seconds + seconds, pause_reason=None
         )
-        self._sizer.record(batch.selected, seconds)
+        self._sizer.record(batch.selected, batch.locked_seconds)
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted

@@ -27,8 +27,10 @@ from lapse.runner.task import TaskRunner, TooManyErrors
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 0.2
-RECLAIM_SECONDS = 1.0
+RECLAIM_SECONDS = 10.0
 """Time given to returning space after a run."""
+RECLAIM_TICK_SECONDS = 0.1
+"""Time given to it in each round of a worker that keeps running."""
 MAX_BACKOFF_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
@@ -83,8 +85,7 @@ class Worker:
             self._work_until_done(wanted)
             with self._catalog.reading() as connection:
                 ended = tuple(stored_jobs.get_job(connection, job_id) for job_id in wanted)
-            with self._engine.connection() as connection:
-                reclaimed = self._engine.reclaim(connection, RECLAIM_SECONDS)
+            reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
         return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed)
@@ -99,6 +100,7 @@ class Worker:
                 try:
                     failures = 0
                     self._scheduler.run_once()
+                    self._reclaim(RECLAIM_TICK_SECONDS)
                     threads = [thread for thread in threads if thread.is_alive()]
                     for number in range(len(threads), self._wanted_threads()):
                         thread = Thread(target=self._serve_tasks, name=f"lapse-task-{number}", daemon=True)
@@ -225,6 +227,10 @@ class Worker:
             slots=self._slots,
             listener=self._listener,
         )
+
+    def _reclaim(self, seconds: float) -> int:
+        with self._engine.connection() as connection:
+            return self._engine.reclaim(connection, seconds)
 
     def _wanted_threads(self) -> int:
         with self._catalog.reading() as connection:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapse.ddl.lexer import DIALECTS
-from lapse.ddl.script import split
+from lapse.ddl.script import is_complete, split
 
 ONE_STATEMENT = [
     ("sqlite", "SELECT ';' AS \"a;b\", [c;d], `e;f` -- ; \n /* ; */"),
@@ -70,3 +70,20 @@ def test_pieces_are_slices_in_order(text: str, dialect: str) -> None:
         assert text[end : piece.start].strip(" \n;") == ""
         end = piece.end
     assert text[end:].strip(" \n;") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT 1;", True),
+        ("SELECT 1; -- that was all", True),
+        ("SELECT 1", False),
+        ("SELECT 'a;", False),
+        ("SELECT 1 -- not the end;", False),
+        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1;", False),
+        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; END;", True),
+        ("", False),
+    ],
+)
+def test_is_complete(text: str, expected: bool) -> None:
+    assert is_complete(text, "sqlite") is expected

@@ -68,12 +68,13 @@ class SqliteDeleter(Deleter):
         return batch
 
     def _delete_found(self, connection: Connection, keys: list[Key], found: Batch, checkpoint: Checkpoint) -> Batch:
+        started = perf_counter()
         with self._atomic(connection):
             deleted = self._delete(connection, keys)
             held = self._count_left(connection, keys) if deleted < len(keys) else 0
             batch = replace(found, selected=len(keys), deleted=deleted, held=held)
             checkpoint(connection, batch)
-        return batch
+        return replace(batch, locked_seconds=perf_counter() - started)
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:

@@ -1,0 +1,51 @@
+# `make` alone lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := postgres,mysql,console,kv
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
+SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer
+
+.PHONY: help demo test check docs servers clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(STAMP) ## a table, a policy, rows that expire: the whole story on a scratch file
+	@$(BIN)/lapse demo
+
+test: $(STAMP) servers ## run all tests
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(STAMP) ## lint, format, types and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+docs: $(STAMP) ## write the parts of docs/ that the code knows best
+	$(BIN)/python docs/generate.py
+
+clean: ## remove the virtual environment and all caches
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The dependency group is read here because older versions of pip do not know the word.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" \
+	  $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])")
+	@touch $@
+
+# Tests of a server that is not there are skipped, except on CI, where that would hide a failure.
+servers:
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then exit 0; fi; \
+	missing=$$(for name in $(SERVERS); do \
+	  dpkg-query -W -f '$${Status}' $$name 2>/dev/null | grep -q 'ok installed' || echo $$name; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	echo "installing" $$missing; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
+	  || { echo "could not install" $$missing >&2; [ "$$CI" != true ]; }

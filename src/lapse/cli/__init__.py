@@ -1,0 +1,101 @@
+"""The `lapse` command: one file per command, and one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from lapse._version import __version__
+from lapse.cli import (
+    cancel,
+    convert,
+    demo,
+    doctor,
+    history,
+    jobs,
+    pause,
+    preview,
+    resume,
+    run,
+    settings,
+    sql,
+    status,
+    worker,
+)
+from lapse.cli.failures import EXIT_INTERRUPTED, report
+from lapse.cli.output import Output
+from lapse.errors import LapseError
+
+_COMMANDS = (
+    (demo.demo, "Start here"),
+    (sql.sql, "Start here"),
+    (preview.preview, "Expire rows"),
+    (run.run, "Expire rows"),
+    (worker.worker, "Expire rows"),
+    (status.status, "Look"),
+    (jobs.jobs, "Look"),
+    (history.history, "Look"),
+    (doctor.doctor, "Look"),
+    (pause.pause, "Control"),
+    (resume.resume, "Control"),
+    (cancel.cancel, "Control"),
+    (settings.settings, "Control"),
+    (convert.convert, "More"),
+)
+
+app = typer.Typer(
+    name="lapse",
+    help="Row-level TTL for the database you already run. Begin with `lapse demo`.",
+    epilog="URL is SQLAlchemy's (sqlite:///app.db); without it, LAPSE_URL is used. "
+    "Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete.",
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command, _panel in _COMMANDS:
+    app.command(rich_help_panel=_panel)(_command)
+if find_spec("lapse.cli.kv") is not None:
+    app.add_typer(import_module("lapse.cli.kv").app, name="kv", rich_help_panel="More")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        Output().line(f"lapse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(list(arguments), prog_name="lapse", standalone_mode=False)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):
+        # The reader has seen enough, as in `lapse history | head`; typer tells it by SystemExit. That is no failure,
+        # but nothing more can be written, not even when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        return 0
+    except (LapseError, typer.TyperException, OSError) as error:
+        return report(error, arguments)
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+__all__ = ["app", "main"]

@@ -1,0 +1,48 @@
+"""`lapse doctor`: what is wrong, and what could be better."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lapse.app import Finding, Level
+from lapse.cli.failures import EXIT_FAILED
+from lapse.cli.opening import Json, Url, open_database
+from lapse.cli.output import Output
+from lapse.cli.records import finding_record
+
+_STYLES = {Level.OK: "green", Level.ADVICE: "yellow", Level.PROBLEM: "bold red"}
+
+
+def doctor(
+    url: Url = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the database with its policies: tables that went away, missing triggers, changed columns, indexes.
+
+    Exit code 1 when a problem is left.
+
+    Example: `lapse doctor sqlite:///app.db --repair`
+    """
+    output = Output()
+    with open_database(url) as database:
+        findings = database.doctor(repair=repair)
+    if as_json:
+        output.json([finding_record(finding) for finding in findings])
+    else:
+        for finding in findings:
+            _show(output, finding)
+        if not findings:
+            output.line("No table has a TTL policy; nothing to examine.")
+    if any(finding.level is Level.PROBLEM and not finding.mended for finding in findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show(output: Output, finding: Finding) -> None:
+    word = "mended" if finding.mended else str(finding.level)
+    style = "green" if finding.mended else _STYLES[finding.level]
+    output.line(f"{word:8} {finding.subject}: {finding.text}", style)
+    if finding.fix and not finding.mended:
+        output.line(f"         {finding.fix}")

@@ -1,0 +1,51 @@
+"""The URL and table that most commands begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+import typer
+
+from lapse.app import Lapse
+from lapse.errors import UnsupportedUrl, UsageError
+
+ENVIRONMENT = "LAPSE_URL"
+
+Url = Annotated[
+    str | None,
+    typer.Argument(metavar="URL", help=f"The database, such as sqlite:///app.db. Default: ${ENVIRONMENT}."),
+]
+TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="A table with a TTL policy.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of a table.")]
+
+
+def open_database(url: str | None, *, create: bool = False) -> Lapse:
+    """The facade; an SQLite file that does not exist is refused unless the command may create it."""
+    url = url or os.environ.get(ENVIRONMENT)
+    if not url:
+        raise UsageError("which database?", hint=f"give a URL such as sqlite:///app.db, or set {ENVIRONMENT}")
+    if not looks_like_url(url):
+        raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"for an SQLite file: sqlite:///{url}")
+    return Lapse(url, must_exist=not create)
+
+
+def looks_like_url(text: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+_.-]*:", text) is not None
+
+
+def shifted(url: str | None, *rest: str | None) -> tuple[str | None, ...]:
+    """Where the URL was left out because the environment has it, what stands in its place belongs one further."""
+    if url is None or looks_like_url(url) or not os.environ.get(ENVIRONMENT):
+        return (url, *rest)
+    if rest[-1:] != (None,):
+        raise UsageError(f"{url!r} is not a database URL", hint="the URL comes first")
+    return (None, url, *rest[:-1])
+
+
+def url_and_table(url: str | None, table: str | None) -> tuple[str | None, str]:
+    url, table = shifted(url, table)
+    if table is None:
+        raise UsageError("which table?", hint="name it after the URL; `lapse status` lists those with a policy")
+    return url, table

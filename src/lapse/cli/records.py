@@ -1,0 +1,124 @@
+"""What `--json` prints: stable names, ISO 8601 times, null for what is not there."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from lapse.app import Finding, Preview, RunResult, TableStatus
+from lapse.model.job import Job
+from lapse.model.policy import ColumnExpiry, Policy
+from lapse.model.table import MANAGED_COLUMN, TableName
+
+Record = dict[str, Any]
+
+
+def table_record(name: TableName) -> Record:
+    return {"table": name.name, "schema": name.schema, "partition": name.partition}
+
+
+def job_record(job: Job) -> Record:
+    counts = job.counts
+    return {
+        "job_id": job.id,
+        **table_record(job.table),
+        "status": str(job.status),
+        "reason": job.reason,
+        "cutoff": _time(job.cutoff),
+        "created_at": _time(job.created_at),
+        "started_at": _time(job.started_at),
+        "finished_at": _time(job.finished_at),
+        "path": str(job.path.kind),
+        "path_index": job.path.index,
+        "path_evidence": job.path.evidence,
+        "tasks_total": job.tasks_total,
+        "tasks_finished": job.tasks_finished,
+        "selected": counts.selected,
+        "deleted": counts.deleted,
+        "held": counts.held,
+        "skipped": counts.skipped,
+        "errors": counts.errors,
+        "batches": counts.batches,
+        "policy_version": job.policy_version,
+    }
+
+
+def status_record(status: TableStatus) -> Record:
+    return {
+        **table_record(status.table),
+        "state": status.state,
+        "reason": status.reason,
+        "expires": expiry_words(status.stored.policy),
+        "policy": status.stored.policy.options(),
+        "policy_version": status.stored.version,
+        "next_run_at": _time(status.next_run_at),
+        "current_job": None if status.current is None else job_record(status.current),
+        "last_job": None if status.last is None else job_record(status.last),
+        "statistics": None if status.statistics is None else json.loads(status.statistics),
+    }
+
+
+def run_record(result: RunResult) -> Record:
+    return {
+        "deleted": result.deleted,
+        "complete": result.complete,
+        "failed": result.failed,
+        "reclaimed_bytes": result.reclaimed_bytes,
+        "jobs": [job_record(job) for job in result.jobs],
+        "skipped": [{**table_record(skip.table), "reason": skip.reason} for skip in result.skipped],
+    }
+
+
+def preview_record(preview: Preview) -> Record:
+    survey = preview.survey
+    return {
+        **table_record(preview.table),
+        "cutoff": _time(preview.cutoff),
+        "rows": survey.rows,
+        "expired": survey.expired,
+        "expired_bytes": survey.bytes,
+        "exact": survey.exact,
+        "method": survey.method,
+        "oldest": _time(survey.oldest),
+        "newest": _time(survey.newest),
+        "path": str(preview.path.kind),
+        "path_index": preview.path.index,
+        "path_evidence": preview.path.evidence,
+        "condition": preview.condition,
+        "sample": [dict(row) for row in preview.sample],
+        "foreign_keys": [
+            {
+                "table": str(reference.table),
+                "columns": list(reference.columns),
+                "action": str(reference.action),
+                "indexed": reference.indexed,
+            }
+            for reference in preview.references
+        ],
+        "advice": [{"text": advice.text, "statement": advice.statement} for advice in preview.advice],
+    }
+
+
+def finding_record(finding: Finding) -> Record:
+    return {
+        "level": str(finding.level),
+        "subject": finding.subject,
+        "text": finding.text,
+        "fix": finding.fix,
+        "mended": finding.mended,
+    }
+
+
+def expiry_words(policy: Policy) -> str:
+    """When rows expire, in words."""
+    expiry = policy.expiry
+    if not isinstance(expiry, ColumnExpiry):
+        return f"at {expiry.text}"
+    if expiry.column == MANAGED_COLUMN and policy.expire_after is not None and policy.column is None:
+        return f"{policy.expire_after} after insert or update"
+    return f"{expiry.after} after {expiry.column}" if expiry.after else f"at {expiry.column}"
+
+
+def _time(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()

@@ -1,0 +1,94 @@
+"""`lapse run`: expire rows once."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from threading import Timer
+from typing import Annotated
+
+import typer
+
+from lapse.app import Lapse, RunResult
+from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
+from lapse.cli.opening import Json, Url, open_database
+from lapse.cli.output import Output, rows, size
+from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
+from lapse.cli.records import run_record
+from lapse.cli.stopping import stop_on_signals
+from lapse.errors import InvalidValue
+from lapse.model import interval
+from lapse.runner.events import Silent
+
+
+def run(
+    url: Url = None,
+    table: Annotated[str | None, typer.Option("--table", "-t", help="This table now, whether due or not.")] = None,
+    max_runtime: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Stop after this long, such as 10m; what is left stays.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete expired rows once: every table that is due, or one table now.
+
+    A run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped.
+
+    Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
+    """
+    seconds = None if max_runtime is None else _seconds(max_runtime)
+    output = Output()
+    with open_database(url) as database:
+        result = execute(database, output, table=table, seconds=seconds)
+    if as_json:
+        output.json(run_record(result))
+    else:
+        show(output, result)
+    if result.failed:
+        raise typer.Exit(EXIT_FAILED)
+    if not result.complete:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def execute(
+    database: Lapse,
+    output: Output,
+    *,
+    table: str | None,
+    seconds: float | None = None,
+    bar_after: float = SHOWN_AFTER_SECONDS,
+) -> RunResult:
+    """Run with a progress bar and stop gracefully on a signal or when the time is up."""
+    only = None if table is None else database.policy(table)
+    progress = Progress(database, output.err, shown_after=bar_after) if output.err.is_terminal else None
+    worker = database.worker(progress or Silent())
+    timer = Timer(seconds, worker.stop) if seconds is not None else None
+    with progress or nullcontext(), stop_on_signals(worker.stop):
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            return worker.run(only)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def show(output: Output, result: RunResult) -> None:
+    if not result.jobs and not result.skipped:
+        output.line("Nothing is due.")
+    for job in result.jobs:
+        counts = job.counts
+        held = f", {counts.held:,} held by foreign keys" if counts.held else ""
+        skipped = f", {counts.skipped:,} locked" if counts.skipped else ""
+        reason = f": {job.reason}" if job.reason else ""
+        output.line(f"{job.table}: deleted {rows(counts.deleted)}{held}{skipped} ({job.status}{reason})")
+    for skip in result.skipped:
+        output.line(f"{skip.table}: skipped, {skip.reason}")
+    if result.reclaimed_bytes:
+        output.line(f"{size(result.reclaimed_bytes)} given back to the file system")
+
+
+def _seconds(text: str) -> float:
+    value = interval.parse(text, name="--max-runtime")
+    if not value or value.months:
+        raise InvalidValue("--max-runtime", text, "must be longer than zero, without months")
+    return value.approximate_seconds

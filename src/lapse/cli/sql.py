@@ -1,0 +1,68 @@
+"""`lapse sql`: run SQL, TTL statements included."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lapse.app import Session
+from lapse.cli.opening import Url, open_database
+from lapse.cli.output import Output
+from lapse.cli.repl import Repl
+from lapse.cli.resultset import Form, write
+from lapse.errors import LapseError, SyntaxProblem, UsageError
+
+
+def sql(
+    url: Url = None,
+    command: Annotated[str | None, typer.Option("--command", "-c", metavar="SQL", help="Statements to run.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A script to run; - is stdin.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON array of objects.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV with a header.")] = False,
+) -> None:
+    """Run SQL, with the TTL statements of CockroachDB, TiDB and MyRocks, on any engine.
+
+    Each statement commits by itself unless the text says BEGIN. Without -c or -f a terminal gets a prompt, and a pipe
+    is read as a script. Creates an SQLite file that does not exist.
+
+    Example: `lapse sql sqlite:///app.db -c "ALTER TABLE events SET (ttl_expire_after = '30 days')"`
+    """
+    if command is not None and file is not None:
+        raise UsageError("-c and -f were given; keep one")
+    if as_json and as_csv:
+        raise UsageError("--json and --csv were given; keep one")
+    form = Form.JSON if as_json else Form.CSV if as_csv else Form.TABLE
+    output = Output()
+    text = command if command is not None else _script(file)
+    with open_database(url, create=True) as database, database.session() as session:
+        if text is None:
+            Repl(session, output, form, database.url).run()
+        else:
+            run_script(session, output, form, text)
+
+
+def _script(file: Path | None) -> str | None:
+    """The text to run; None when a person is to type it."""
+    if file is not None and str(file) != "-":
+        return file.read_text(encoding="utf-8")
+    return None if file is None and sys.stdin.isatty() else sys.stdin.read()
+
+
+def run_script(session: Session, output: Output, form: Form, text: str) -> None:
+    statements = session.parse(text)
+    for statement in statements:
+        try:
+            result = session.execute(statement)
+        except LapseError as error:
+            if len(statements) > 1 and not isinstance(error, SyntaxProblem):
+                # A database knows the statement, not where in the script it stands.
+                error.message = f"in the statement at line {statement.line}: {error.message}"
+            raise
+        write(output, form, result)
+        for notice in result.notices:
+            output.notice(notice)
+    if session.in_transaction:
+        output.notice("the script ends inside a transaction, which was rolled back: COMMIT is missing")

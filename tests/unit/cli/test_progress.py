@@ -1,0 +1,82 @@
+"""The progress bar and the worker's log, as listeners of a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from io import StringIO
+from threading import Event
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import lapse
+from lapse.cli.progress import Progress
+from lapse.cli.stopping import stop_on_signals
+from lapse.cli.worker import JobLog, LogFormat, configure_logging
+from tests.unit.cli.conftest import Database
+
+
+@pytest.fixture
+def lapse_log() -> Iterator[logging.Logger]:
+    log = logging.getLogger("lapse")
+    before: tuple[Any, ...] = (log.handlers[:], log.level, log.propagate)
+    yield log
+    log.handlers[:], log.level, log.propagate = before
+
+
+def _run(database: Database, *, shown_after: float) -> str:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with lapse.open(database.url) as db, Progress(db, console, shown_after=shown_after) as progress:
+        db.run("events", listener=progress)
+    return screen.getvalue()
+
+
+def test_a_long_run_shows_a_bar(declared: Database) -> None:
+    shown = _run(declared, shown_after=0.0)
+    assert "events" in shown
+    assert "2 deleted" in shown
+
+
+def test_a_short_run_shows_nothing(declared: Database) -> None:
+    assert _run(declared, shown_after=60.0) == ""
+
+
+def test_jobs_are_logged_as_json(
+    declared: Database, capsys: pytest.CaptureFixture[str], lapse_log: logging.Logger
+) -> None:
+    configure_logging(LogFormat.JSON, logging.DEBUG)
+    with lapse.open(declared.url) as db:
+        db.run("events", listener=JobLog())
+    logging.getLogger("lapse.test").warning("cannot reach postgresql://me:s3cret@host/db")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "job 1 of table events finished, 2 rows deleted" in [line["message"] for line in lines]
+    assert {"time", "level", "logger", "message"} == set(lines[0])
+    assert lines[-1]["message"] == "cannot reach postgresql://me:***@host/db"
+
+
+def test_jobs_are_logged_as_text(
+    declared: Database, capsys: pytest.CaptureFixture[str], lapse_log: logging.Logger
+) -> None:
+    configure_logging(LogFormat.TEXT, logging.INFO)
+    declared.run("ALTER TABLE events RENAME COLUMN at TO moved")
+    with lapse.open(declared.url) as db:
+        db.run("events", listener=JobLog())
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert " warning " in last
+    assert "job 1 of table events failed" in last
+
+
+def test_the_first_signal_asks_and_the_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    asked = Event()
+    with stop_on_signals(asked.set):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked.wait(10)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
