@@ -255,6 +255,10 @@ class Engine(ABC):
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         """Some rows that the target would delete."""
 
+    def native_counters(self, connection: Connection) -> Mapping[str, int]:
+        """What the engine itself counts about the TTL it has of its own; empty where it has none."""
+        return {}
+
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
         return 0

@@ -32,6 +32,8 @@ class Condition:
     moment: str
     zone: ZoneInfo
     column: Column | None = None
+    last: str | None = None
+    """The latest value of `column` that has expired."""
 
 
 def at(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
@@ -41,7 +43,8 @@ def at(connection: Connection, declared: Declared, cutoff: datetime) -> Conditio
         column = _column(declared, expiry.column)
         kind = times.require_kind(column, declared.table.name)
         limit = times.threshold(column, kind, expiry.after, cutoff, policy.time_zone)
-        return Condition(sql=limit.sql, moment=times.moment(column, kind), zone=limit.zone, column=column)
+        moment = times.moment(column, kind)
+        return Condition(sql=limit.sql, moment=moment, zone=limit.zone, column=column, last=limit.last)
     assert declared.expression is not None
     _require_zone(connection, declared)
     now = times.instant_literal(cutoff)

@@ -15,14 +15,31 @@ from sqlalchemy.exc import DBAPIError
 from lapse.clock import Clock
 from lapse.engines.base import Advice, Declared, Deleter, Engine, Survey, Target
 from lapse.engines.features import Features
-from lapse.engines.mysql import checks, condition, failures, inspect, keys, managed, paths, references, session, split
+from lapse.engines.mysql import (
+    checks,
+    compaction,
+    condition,
+    failures,
+    inspect,
+    keys,
+    managed,
+    myrocks,
+    parts,
+    paths,
+    references,
+    session,
+    split,
+)
+from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
+from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.engines.mysql.session import Flavour
 from lapse.errors import LapseError
+from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
-from lapse.model.table import MANAGED_COLUMN, Table, TableKind, TableName
+from lapse.model.table import Table, TableKind, TableName
 
 _IN_TRANSACTION = 1
 """The bit of the protocol's status flags."""
@@ -157,42 +174,31 @@ class MysqlEngine(Engine):
         return checks.check(connection, declared, previous, self.now(connection))
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        table, policy = declared.table, declared.policy
-        managed_before = previous is not None and previous.expire_after is not None
-        if policy.hide_expired != "view":
-            managed.drop_view(connection, table.name)
-        if managed_before and policy.expire_after is None:
-            managed.uninstall(connection, table, previous or policy)
-        if policy.expire_after is not None:
-            if table.column(MANAGED_COLUMN) is None:
-                managed.add_column(connection, table, policy.expire_after, self.now(connection))
-            managed.set_default(connection, table, policy.expire_after)
-            managed.create_trigger(connection, table, policy.expire_after)
-        if policy.hide_expired == "view":
-            managed.create_view(connection, replace(declared, table=self.describe(connection, table.name)))
+        parts.install(connection, declared, previous, self.now(connection))
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
-        managed.uninstall(connection, table, policy)
+        parts.uninstall(connection, table, policy)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
-        # A trigger follows its table and keeps its own name.
-        if declared.policy.expire_after is not None:
-            managed.drop_trigger(connection, TableName(old.name, declared.table.name.schema))
-        managed.drop_view(connection, old)
-        self.install(connection, declared, declared.policy)
+        parts.renamed(connection, old, declared, self.now(connection))
 
     def dropped(self, connection: Connection, name: TableName) -> None:
         managed.drop_view(connection, name)
 
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
-        return managed.missing_parts(connection, declared)
+        return parts.missing(connection, declared)
 
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
-        return [*references.advice(declared.table), *paths.index_advice(declared)]
+        table, policy = declared.table, declared.policy
+        if parts.is_native(connection, table):
+            return myrocks.advice(connection, table, policy)
+        return [*references.advice(table), *paths.index_advice(declared)]
 
     # Deleting
 
     def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
+        if parts.is_native(connection, declared.table):
+            return f"MyRocks: {myrocks.ttl_items(declared.table.comment)}"
         return condition.at(connection, declared, cutoff).sql
 
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
@@ -202,6 +208,8 @@ class MysqlEngine(Engine):
         return paths.estimate_rows(connection, table.name)
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+        if isinstance(target.declared.expression, Null):
+            return []
         if target.path.kind is not PathKind.PHYSICAL:
             return [KeyRange()]
         table = target.declared.table
@@ -210,6 +218,10 @@ class MysqlEngine(Engine):
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
+        if target.path.kind is PathKind.NATIVE:
+            return Compactor(table.name, connect=self._delete_connection, atomic=self.atomic)
+        if target.path.kind is PathKind.PARTITION:
+            return PartitionDropper(table.name, connect=self._delete_connection, atomic=self.atomic)
         with self.connection() as connection:
             compiled = condition.at(connection, target.declared, target.cutoff)
             walk = keys.load(connection, table.name, inspect.key_index(table))
@@ -239,9 +251,16 @@ class MysqlEngine(Engine):
                 return
 
     def survey(self, connection: Connection, target: Target) -> Survey:
+        if target.path.kind is PathKind.NATIVE:
+            return compaction.survey(connection, target.declared.table.name)
         return paths.survey(connection, target)
 
+    def native_counters(self, connection: Connection) -> Mapping[str, int]:
+        return compaction.counters(connection)
+
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+        if target.path.kind is PathKind.NATIVE:
+            return []
         found = condition.at(connection, target.declared, target.cutoff)
         columns = ", ".join(quote(column.name) for column in target.declared.table.columns)
         rows = connection.exec_driver_sql(

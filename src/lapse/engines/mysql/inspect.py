@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from lapse.engines.mysql import myrocks
 from lapse.errors import TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
@@ -26,8 +27,8 @@ def describe(connection: Connection, name: TableName) -> Table:
     own = current_database(connection)
     found = _rows(
         connection,
-        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment"
-        " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
+        " ENGINE AS engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         name.schema or own,
         name.name,
     )
@@ -38,6 +39,8 @@ def describe(connection: Connection, name: TableName) -> Table:
     partitions = _partitions(connection, schema, table)
     indexes = _indexes(connection, schema, table)
     columns = _columns(connection, schema, table)
+    if str(row["engine"]).upper() == myrocks.ENGINE and (hidden := myrocks.implicit_column(row["comment"])):
+        columns = (*columns, hidden)
     primary = next((columns for name, columns in indexes.paging.items() if name == "PRIMARY"), ())
     return Table(
         name=TableName(table, None if schema == own else schema),

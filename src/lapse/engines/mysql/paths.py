@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared, Survey, Target
-from lapse.engines.mysql import condition
+from lapse.engines.mysql import condition, myrocks, partition, parts
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.model.job import Path, PathKind
@@ -22,7 +22,12 @@ INDEX_PATH_ROWS = 1_000
 
 def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: int) -> Path:
     table = declared.table
+    if parts.is_native(connection, table):
+        myrocks.verify(connection, declared)
+        return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {myrocks.ttl_items(table.comment)}")
     found = condition.at(connection, declared, cutoff)
+    if declared.policy.partition_drop and partition.whole_range_expired(connection, declared, found):
+        return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
     order = "primary key order" if table.primary_key else "order of a unique key"
     index = expiry_index(table, found.column.name) if found.column else None
     if index is None:

@@ -61,6 +61,8 @@ class Threshold:
     """`column + interval <= cutoff` as a range of the bare column, which an index on it serves."""
 
     sql: str
+    last: str
+    """The latest value that has expired, as a typed constant."""
     zone: ZoneInfo
     """In which the column's values are to be read."""
 
@@ -69,14 +71,16 @@ def threshold(column: Column, kind: Kind, interval: Interval, cutoff: datetime, 
     name = quote(column.name)
     if kind is Kind.SECONDS:
         instant = interval.subtracted_from(cutoff.astimezone(UTC))
-        return Threshold(sql=f"{name} <= {int(instant.timestamp() // 1)}", zone=ZoneInfo("UTC"))
+        seconds = str(int(instant.timestamp() // 1))
+        return Threshold(sql=f"{name} <= {seconds}", last=seconds, zone=ZoneInfo("UTC"))
     if kind is Kind.INSTANT:
         limit, read_in = interval.subtracted_from(cutoff.astimezone(UTC)), ZoneInfo("UTC")
     else:
         read_in = ZoneInfo(zone)
         limit = interval.subtracted_from(safe_wall_clock(cutoff, read_in))
     last = f"'{limit:%Y-%m-%d}'" if kind is Kind.DAY else f"'{_cut(limit, fraction_digits(column))}'"
-    return Threshold(sql=f"({name} >= {_FIRST[kind]} AND {name} <= {last})", zone=read_in)
+    typed = f"{'DATE' if kind is Kind.DAY else 'TIMESTAMP'}{last}"
+    return Threshold(sql=f"({name} >= {_FIRST[kind]} AND {name} <= {last})", last=typed, zone=read_in)
 
 
 def moment(column: Column, kind: Kind) -> str:
