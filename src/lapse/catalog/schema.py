@@ -58,7 +58,7 @@ class Instant(TypeDecorator[datetime]):
 
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
-_MYSQL = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 """Whatever the database's defaults are: rows and catalog commit together, and names that differ in case differ."""
 
 metadata = MetaData()

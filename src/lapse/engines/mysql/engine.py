@@ -32,8 +32,8 @@ from lapse.engines.mysql import (
 )
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
-from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.names import qualified, quote, source
+from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
 from lapse.errors import LapseError
 from lapse.model.expression import Null
