@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
+from tests.backends.postgres import DebianPostgres, WheelPostgres
 from tests.backends.sqlite import SqliteBackend
 
-BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend, "mariadb": MariadbBackend}
+BACKENDS: dict[str, type[Backend]] = {
+    "sqlite": SqliteBackend,
+    "postgres15": DebianPostgres,
+    "postgres18": WheelPostgres,
+    "mariadb": MariadbBackend,
+}
 
 __all__ = ["BACKENDS", "Backend"]

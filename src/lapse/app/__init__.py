@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
-from lapse.app.declaring import Declarer
 from lapse.app.doctor import Doctor, Finding, Level
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.preview import Preview, preview
@@ -25,6 +24,7 @@ from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
+from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import RunResult, Worker
@@ -134,8 +134,11 @@ class Lapse:
 
     def run(self, table: str | None = None, *, listener: Listener | None = None) -> RunResult:
         """Run what is due, or `table` now, and return when it is done."""
-        only = None if table is None else self._stored(table)
-        return self.worker(listener).run(only)
+        worker = self.worker(listener)
+        if table is None:
+            return worker.run()
+        worker.read_comments()
+        return worker.run(self._stored(table))
 
     def worker(self, listener: Listener | None = None) -> Worker:
         with self.catalog.writing():

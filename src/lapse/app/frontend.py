@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from lapse.app.declaring import Declarer
 from lapse.app.result import Result
 from lapse.catalog import Catalog, jobs, policies, settings
 from lapse.ddl import render
@@ -34,6 +33,7 @@ from lapse.model.statement import (
 )
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None

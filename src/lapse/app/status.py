@@ -15,6 +15,7 @@ from lapse.engines.base import Engine
 from lapse.model.job import Job, JobStatus, PathKind
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
+from lapse.runner.identity import DISARMED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +83,7 @@ def _state(
     if job is not None:
         return str(job.status), job.reason
     if stored.policy.pause:
-        return str(JobStatus.PAUSED), "ttl_pause is on"
+        return str(JobStatus.PAUSED), DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
     if not current.job_enable:
         return str(JobStatus.PAUSED), "tidb_ttl_job_enable is OFF"
     if physical.trouble is not None:

@@ -31,6 +31,10 @@ def open_engine(url: str, clock: Clock | None = None) -> Engine:
         from lapse.engines.mysql.engine import MysqlEngine
 
         return MysqlEngine(parsed, clock)
+    if backend in ("postgresql", "postgres"):
+        from lapse.engines.postgres.engine import PostgresEngine
+
+        return PostgresEngine(parsed, clock)
     raise UnsupportedUrl(f"no engine serves URLs that begin with {parsed.drivername}:", hint=f"use {SCHEMES}")
 
 

@@ -180,6 +180,9 @@ class Engine(ABC):
     def close(self) -> None:
         self.database.dispose()
 
+    def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
+        """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
+
     # Tables
 
     @abstractmethod
@@ -197,6 +200,18 @@ class Engine(ABC):
     def discard(self, connection: Connection, name: TableName) -> None:
         """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
         raise NotImplementedError
+
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
+        return None
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        """Comments of tables that may hold a policy."""
+        return []
+
+    def identity(self, connection: Connection) -> str | None:
+        """What tells this database from a restored or cloned copy of it; None where nothing does."""
+        return None
 
     # Policies
 
@@ -227,6 +242,10 @@ class Engine(ABC):
     @abstractmethod
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        return []
 
     # Deleting
 

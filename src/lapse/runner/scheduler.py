@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +15,8 @@ from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.comments import CommentReader
+from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
 
 WORKER_MEMORY = timedelta(hours=1)
@@ -40,9 +43,13 @@ class Scheduler:
     def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
+        self._guard = IdentityGuard(catalog)
+        self.comments = CommentReader(catalog)
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
+        self._guard.run_once()
+        problems = {problem.table: problem.reason for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
             current = settings.load_settings(connection)
@@ -51,12 +58,14 @@ class Scheduler:
         for job in active:
             self._keeper.settle(job.id)
         made: list[Job] = []
-        skipped: list[Skip] = []
+        skipped = [Skip(table=table, reason=reason) for table, reason in problems.items()] if only is None else []
         for stored in known:
+            if stored.source == policies.COMMENT and stored.table in problems:
+                continue
             for physical in self._physical_tables(stored):
                 if only is None and not _is_due(physical, now):
                     continue
-                reason = _why_not(stored, current, now)
+                reason = _why_not(stored, physical, current, now)
                 if reason is not None:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
                     continue
@@ -74,9 +83,10 @@ class Scheduler:
         return list(({job.id: job for job in made} | found).values())
 
     def _physical_tables(self, stored: StoredPolicy) -> list[PhysicalTable]:
-        partitions = leaf_names(self._catalog.engine, stored)
         with self._catalog.reading() as connection:
             known = policies.list_tables(connection, stored.id)
+            others = {other.table for other in policies.list_policies(connection)} - {stored.table}
+        partitions = leaf_names(self._catalog.engine, stored, others)
         if {physical.partition for physical in known} == set(partitions):
             return known
         with self._catalog.writing() as connection:
@@ -93,14 +103,14 @@ class Scheduler:
                 workers.forget_workers(connection, silent_since=now - WORKER_MEMORY)
 
 
-def leaf_names(engine: Engine, stored: StoredPolicy) -> list[str | None]:
+def leaf_names(engine: Engine, stored: StoredPolicy, others: Collection[TableName]) -> list[str | None]:
     """Partitions of the policy's table; `[None]` for a plain table, and for one that is gone: its job says so."""
     with engine.connection() as connection:
         try:
             table = declaring.load(engine, connection, stored).table
         except Drift:
             return [None]
-        return [leaf.name.partition for leaf in engine.leaves(connection, table)]
+        return declaring.partitions(engine, connection, table, others)
 
 
 def _is_due(physical: PhysicalTable, now: datetime) -> bool:
@@ -108,11 +118,11 @@ def _is_due(physical: PhysicalTable, now: datetime) -> bool:
     return physical.next_run_at is None or physical.next_run_at <= now
 
 
-def _why_not(stored: StoredPolicy, current: Settings, now: datetime) -> str | None:
+def _why_not(stored: StoredPolicy, physical: PhysicalTable, current: Settings, now: datetime) -> str | None:
     if not current.job_enable:
         return "tidb_ttl_job_enable is OFF"
     if stored.policy.pause:
-        return "ttl_pause is on"
+        return DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
     if not current.window_is_open(now):
         return "outside the schedule window"
     return None

@@ -58,6 +58,7 @@ class TaskRunner:
         target: Target,
         slots: Semaphore,
         listener: Listener,
+        learned_size: int | None = None,
     ) -> None:
         self.task = task
         self.job = job
@@ -74,14 +75,20 @@ class TaskRunner:
         self._sweep_deleted = 0
         self._before_isolating: int | None = None
         self.pause_reason: str | None = None
+        self._learned_size = learned_size
         self.adopt(stored, settings)
+
+    @property
+    def batch_size(self) -> int:
+        return self._before_isolating or self._sizer.size
 
     def adopt(self, stored: StoredPolicy, settings: Settings) -> None:
         """Work with these knobs from the next batch on."""
         self.stored = stored
         self._deletes = delete_limits(stored, settings)
         self._selects = select_limits(stored)
-        self._sizer = BatchSizer.for_policy(stored.policy, settings, self._engine.features.target_seconds)
+        target_seconds = self._engine.features.target_seconds
+        self._sizer = BatchSizer.for_policy(stored.policy, settings, target_seconds, self._learned_size)
 
     def stop(self) -> None:
         """Give the task back as soon as possible, in the middle of a statement if need be."""

@@ -70,11 +70,16 @@ class Worker:
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
+        self._learned_sizes: dict[int, int] = {}
 
     def stop(self) -> None:
         """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
         self._stop.set()
         self._supervisor.stop_all()
+
+    def read_comments(self) -> None:
+        """Find policies that were declared in table comments."""
+        self._scheduler.comments.refresh()
 
     def run(self, only: StoredPolicy | None = None) -> RunResult:
         """Run what is due, or `only` that policy now, and return when it is done."""
@@ -144,6 +149,7 @@ class Worker:
             self._keeper.end(job_id, JobStatus.FAILED, error.message)
         finally:
             self._supervisor.release(runner)
+            self._learned_sizes[runner.job.table_id] = runner.batch_size
         self._keeper.settle(job_id)
         return True
 
@@ -226,6 +232,7 @@ class Worker:
             target=Target(declared=declared, cutoff=job.cutoff, path=job.path),
             slots=self._slots,
             listener=self._listener,
+            learned_size=self._learned_sizes.get(job.table_id),
         )
 
     def _reclaim(self, seconds: float) -> int:
