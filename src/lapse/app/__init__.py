@@ -99,7 +99,7 @@ class Lapse:
 
     def status(self) -> list[TableStatus]:
         with self.catalog.reading() as connection:
-            return table_statuses(connection, self.engine.now(connection))
+            return table_statuses(connection, self.engine.now(connection), self.engine)
 
     def jobs(self) -> list[Job]:
         """Jobs that are active now."""

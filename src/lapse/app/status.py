@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -10,7 +11,8 @@ from sqlalchemy import Connection
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import policies, settings
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.model.job import Job, JobStatus
+from lapse.engines.base import Engine
+from lapse.model.job import Job, JobStatus, PathKind
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.identity import DISARMED
@@ -30,9 +32,11 @@ class TableStatus:
     last: Job | None
     statistics: str | None
     promise: Promise
+    native: Mapping[str, int] = field(default_factory=dict)
+    """What the engine counts where it deletes by itself; of the whole server."""
 
 
-def table_statuses(connection: Connection, now: datetime) -> list[TableStatus]:
+def table_statuses(connection: Connection, now: datetime, engine: Engine) -> list[TableStatus]:
     """One row per physical table."""
     current = settings.load_settings(connection)
     active = {job.table_id: job for job in stored_jobs.active_jobs(connection)}
@@ -51,7 +55,15 @@ def table_statuses(connection: Connection, now: datetime) -> list[TableStatus]:
         for physical in policies.list_tables(connection)
         if physical.policy_id in by_policy
     ]
+    if any(_is_native(row) for row in rows):
+        counters = engine.native_counters(connection)
+        rows = [replace(row, native=counters) if _is_native(row) else row for row in rows]
     return sorted(rows, key=lambda row: str(row.table))
+
+
+def _is_native(row: TableStatus) -> bool:
+    job = row.current or row.last
+    return job is not None and job.path.kind is PathKind.NATIVE
 
 
 def _status(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -169,6 +169,10 @@ class Engine(ABC):
     def in_transaction(self, connection: Connection) -> bool:
         """Is a transaction open on this connection that somebody else will end?"""
 
+    def exclusively(self, connection: Connection) -> AbstractContextManager[None]:
+        """Nobody else installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
+        return nullcontext()
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """The one boundary where a driver's errors become Lapse's."""
@@ -211,6 +215,10 @@ class Engine(ABC):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
+
+    def discard(self, connection: Connection, name: TableName) -> None:
+        """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
+        raise NotImplementedError
 
     def standalone_name(self, leaf: TableName) -> TableName | None:
         """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
@@ -284,6 +292,10 @@ class Engine(ABC):
     @abstractmethod
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         """Some rows that the target would delete."""
+
+    def native_counters(self, connection: Connection) -> Mapping[str, int]:
+        """What the engine itself counts about the TTL it has of its own; empty where it has none."""
+        return {}
 
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
