@@ -142,8 +142,6 @@ class Lapse:
         return worker.run(self._stored(table))
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        with self.catalog.writing():
-            pass
         return Worker(self.catalog, listener)
 
     def pause(self, table: str) -> None:

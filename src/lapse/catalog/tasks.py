@@ -6,8 +6,10 @@ it. So a worker that was taken over writes nothing any more, whatever it believe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +27,7 @@ class Progress:
     """What a task has done so far, all runs of it together.
 
     It lasted as long as it worked, waited and kept its books; of its work, the transactions were `locked_seconds`.
+    `waits` says how long it waited for what.
     """
 
     cursor: str | None
@@ -36,6 +39,7 @@ class Progress:
     lasted_seconds: float = 0.0
     pause_reason: str | None = None
     last_error: str | None = None
+    waits: Mapping[str, float] = field(default_factory=dict)
 
 
 def claim_task(
@@ -139,6 +143,14 @@ def phases(connection: Connection, job_id: int) -> Phases:
     return Phases(**{name: float(row[name]) for name in names})
 
 
+def waits(connection: Connection, job_id: int) -> dict[str, float]:
+    """How long all tasks of a job waited for what."""
+    total: Counter[str] = Counter()
+    for (text,) in connection.execute(select(task.c.waits).where(task.c.job_id == job_id)):
+        total.update(json.loads(text or "{}"))
+    return {reason: round(seconds, 3) for reason, seconds in total.items()}
+
+
 def progress_of(connection: Connection, task_id: int) -> Progress:
     row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
     return Progress(
@@ -151,6 +163,7 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
         lasted_seconds=row["lasted_seconds"],
         pause_reason=row["pause_reason"],
         last_error=row["last_error"],
+        waits=json.loads(row["waits"] or "{}"),
     )
 
 
@@ -201,6 +214,7 @@ def _values(progress: Progress) -> dict[str, object]:
         "lasted_seconds": progress.lasted_seconds,
         "pause_reason": progress.pause_reason,
         "last_error": progress.last_error,
+        "waits": json.dumps(dict(progress.waits)) if progress.waits else None,
     }
 
 
