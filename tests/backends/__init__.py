@@ -7,6 +7,7 @@ and its name to `BACKENDS`.
 from __future__ import annotations
 
 from tests.backends.base import Backend
+from tests.backends.mariadb import MariadbBackend
 from tests.backends.postgres import DebianPostgres, WheelPostgres
 from tests.backends.sqlite import SqliteBackend
 
@@ -14,6 +15,7 @@ BACKENDS: dict[str, type[Backend]] = {
     "sqlite": SqliteBackend,
     "postgres15": DebianPostgres,
     "postgres18": WheelPostgres,
+    "mariadb": MariadbBackend,
 }
 
 __all__ = ["BACKENDS", "Backend"]

@@ -51,16 +51,19 @@ class Catalog:
         if self._ready:
             return
         version = self._version(connection)
-        if version is None:
-            self.engine.prepare_catalog(connection)
+        if version == VERSION:
+            return
+        with self.engine.exclusively(connection):
+            if version is None:
+                self.engine.prepare_catalog(connection)
             # Somebody else may have been first.
             version = self._version(connection)
-        if version is None:
-            migrations.install(connection)
-            return
-        migrations.check(version)
-        if version < VERSION:
-            migrations.upgrade(connection, version)
+            if version is None:
+                migrations.install(connection)
+                return
+            migrations.check(version)
+            if version < VERSION:
+                migrations.upgrade(connection, version)
 
     def require(self, connection: Connection) -> None:
         """Raises CatalogMissing where nothing was ever declared."""

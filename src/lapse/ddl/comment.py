@@ -14,7 +14,9 @@ from lapse.model.policy import PartitionRule
 NEVER = "NULL"
 """The expression of a table on which only some partitions have TTL: no row outside them expires."""
 
-_ITEM = re.compile(r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
+_ITEM = re.compile(
+    r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE
+)
 _KNOB = re.compile(r"\s*(?P<name>ttl_\w+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE)
 _WORDS_BEFORE = re.compile(r"^.*\s(?=\S*ttl_\w+\s*=)", re.DOTALL)
 _QUOTED = re.compile(r"^(['\"])([^'\"]*)\1$")
@@ -47,13 +49,22 @@ def parse_comment(text: str) -> CommentRules | None:
         match = _ITEM.fullmatch(item)
         if match is None:
             continue
-        if match["what"] == "duration":
+        _refuse_upper_case(item)
+        if match["what"].lower() == "duration":
             durations[match["partition"]] = _seconds(match["value"])
         else:
             columns[match["partition"]] = _column(match["value"])
     if not durations and not columns:
         return None
     return _rules(durations, columns)
+
+
+def _refuse_upper_case(item: str) -> None:
+    """MyRocks reads its own words in lower case only and says nothing about others."""
+    key = item.partition("=")[0].strip()
+    word = "ttl_duration" if key.lower().endswith("ttl_duration") else "ttl_col"
+    if not key.endswith(word):
+        raise InvalidValue("COMMENT", item.strip(), f"must be written in lower case: {word}=…")
 
 
 def parse_comment_policy(text: str) -> dict[str, Any] | None:

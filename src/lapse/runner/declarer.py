@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.catalog import Catalog, policies, settings
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render_options
-from lapse.errors import PolicyConflict, TableNotFound
+from lapse.engines.base import Declared
+from lapse.errors import LapseError, PolicyConflict, TableNotFound
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
@@ -54,8 +56,13 @@ class Declarer:
         previous = stored.policy if stored else None
         declared = declaring.declare(table, wanted)
         notices = self._engine.check(connection, declared, previous)
-        self._engine.install(connection, declared, previous)
-        self._save(connection, table.name, wanted, stored, source)
+        try:
+            self._engine.install(connection, declared, previous)
+            with self._engine.atomic(connection):
+                self._save(connection, table.name, wanted, stored, source)
+        except (LapseError, DBAPIError):
+            self._undo(connection, declared, previous)
+            raise
         return tuple(notices)
 
     def disarm(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
@@ -74,6 +81,17 @@ class Declarer:
         self._end_jobs(connection, stored, reason)
         for part in policies.list_tables(connection, stored.id):
             policies.set_trouble(connection, part.id, reason)
+
+    def _undo(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        """Put the database back where a rollback does not. What even that cannot mend, `doctor` finds."""
+        if self._engine.features.transactional_ddl:
+            return
+        with suppress(LapseError), self._engine.errors():
+            table = self._engine.describe(connection, declared.table.name)
+            if previous is None:
+                self._engine.uninstall(connection, table, declared.policy)
+            else:
+                self._engine.install(connection, declaring.declare(table, previous), declared.policy)
 
     def _save(
         self, connection: Connection, name: TableName, wanted: Policy, stored: StoredPolicy | None, source: str
@@ -114,8 +132,9 @@ class Declarer:
 
     def forget(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Remove a policy from the catalog alone."""
-        self._end_jobs(connection, stored, reason)
-        policies.delete_policy(connection, stored.id)
+        with self._engine.atomic(connection):
+            self._end_jobs(connection, stored, reason)
+            policies.delete_policy(connection, stored.id)
 
     def _end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Whoever is at work finds its lease gone with the tasks and rolls its batch back."""

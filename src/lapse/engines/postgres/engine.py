@@ -14,11 +14,12 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
     condition,
+    gauges,
     hiding,
     inspect,
     locks,
@@ -119,6 +120,9 @@ class PostgresEngine(Engine):
         if connection.exec_driver_sql(f"SELECT to_regnamespace('{CATALOG_SCHEMA}')").scalar() is None:
             connection.exec_driver_sql(f"CREATE SCHEMA {CATALOG_SCHEMA}")
         managed.ensure_function(connection)
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        return gauges.read(connection)
 
     # Tables
 
