@@ -22,7 +22,6 @@ from lapse.runner.promise import promise
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
-ROWS_PER_TASK = 100_000
 MAX_TASKS = 64
 MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
@@ -126,7 +125,8 @@ class JobKeeper:
             declared = self.declared(connection, stored, physical.partition)
             cutoff = self._engine.now(connection)
             path = self._engine.choose_path(connection, declared, cutoff)
-            pieces = max(1, min(MAX_TASKS, self._engine.estimate_rows(connection, declared.table) // ROWS_PER_TASK))
+            rows = self._engine.estimate_rows(connection, declared.table)
+            pieces = max(1, min(MAX_TASKS, rows // self._engine.features.rows_per_task))
             target = Target(declared=declared, cutoff=cutoff, path=path)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
