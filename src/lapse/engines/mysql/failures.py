@@ -53,7 +53,7 @@ def translate(error: DBAPIError) -> LapseError:
 
 
 def _number_and_text(error: Any) -> tuple[int, str]:
-    arguments = getattr(error, "args", ())
+    arguments: tuple[Any, ...] = getattr(error, "args", ())
     if len(arguments) >= 2 and isinstance(arguments[0], int):
         return arguments[0], str(arguments[1])
     return 0, str(error)
