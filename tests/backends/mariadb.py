@@ -165,6 +165,17 @@ class MariadbBackend(Backend):
     def drop(self, url: str) -> None:
         self.server.execute(f"DROP DATABASE {url.rsplit('/', 1)[1]}")
 
+    def restart(self) -> None:
+        self.server.stop()
+        self.server.start()
+
+    def cut_connections(self, url: str) -> None:
+        database = url.rpartition("/")[2]
+        found = self.server.execute(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'")
+        for (number,) in found:
+            with suppress(pymysql.err.MySQLError):
+                self.server.execute(f"KILL {number}")
+
     def close(self) -> None:
         self.server.close()
 

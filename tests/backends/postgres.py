@@ -155,6 +155,18 @@ class PostgresBackend(Backend):
     def drop(self, url: str) -> None:
         self._admin.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
+    def restart(self) -> None:
+        self._admin.close()
+        self.cluster.stop()
+        self.cluster.start()
+        self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
+
+    def cut_connections(self, url: str) -> None:
+        self._admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+            (url.rpartition("/")[2],),
+        )
+
     def close(self) -> None:
         self._admin.close()
         self.cluster.close()

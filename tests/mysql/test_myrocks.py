@@ -149,8 +149,8 @@ def test_a_unique_key_is_warned_about(rocks: Open) -> None:
     notices = (
         rocks()
         .execute(
-            "CREATE TABLE t1 (a INT PRIMARY KEY, u INT UNIQUE, ts BIGINT UNSIGNED NOT NULL DEFAULT 0) ENGINE=ROCKSDB "
-            "COMMENT='ttl_duration=60;ttl_col=ts;'"
+            "CREATE TABLE t1 (a BIGINT PRIMARY KEY, u INT UNIQUE, ts BIGINT UNSIGNED NOT NULL DEFAULT 0) "
+            "ENGINE=ROCKSDB COMMENT='ttl_duration=60;ttl_col=ts;'"
         )
         .notices
     )

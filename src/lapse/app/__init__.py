@@ -24,6 +24,7 @@ from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
+from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper
@@ -180,6 +181,15 @@ class Lapse:
         with self.catalog.writing() as connection:
             name = settings.reset_setting(connection, name)
         return name, setting_model.find(name).default
+
+    def confirm_clock(self) -> bool:
+        """Trust the database's clock again after it jumped ahead; False if it was trusted."""
+        with self.catalog.writing() as connection:
+            return settings.trust_clock(connection)
+
+    def gauges(self) -> tuple[Reading, ...]:
+        """How strained the server is, as the controller sees it."""
+        return describe_gauges(self.catalog)
 
     def _set_pause(self, table: str, pause: bool) -> None:
         stored = self._stored(table)

@@ -11,7 +11,15 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
-from lapse.errors import Drift, LapseError, Refused, TableNotFound
+from lapse.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    LapseError,
+    Refused,
+    Retryable,
+    TableNotFound,
+)
 from lapse.model.policy import PolicyChange
 from lapse.runner import declared as declaring
 from lapse.runner.comments import CommentReader
@@ -48,7 +56,13 @@ class Doctor:
         with self._catalog.reading() as connection:
             known = policies.list_policies(connection)
         for stored in known:
-            found = list(self._examine_policy(stored, repair=repair))
+            try:
+                found = list(self._examine_policy(stored, repair=repair))
+            except (Retryable, DatabaseUnavailable):
+                raise
+            except DatabaseError as error:
+                # Often a privilege that this role lacks; the others are looked at all the same.
+                found = [Finding(level=Level.PROBLEM, subject=str(stored.table), text=error.message, fix=error.hint)]
             findings += found or [Finding(level=Level.OK, subject=str(stored.table), text="in order")]
         return findings
 
@@ -98,8 +112,10 @@ class Doctor:
             yield self._accept_shape(stored, declared, repair=repair)
         if any(part.trouble == DISARMED for part in policies.list_tables(self._catalog.bind(connection), stored.id)):
             yield self._arm(stored, repair=repair)
-        for lacking in self._engine.privileges(connection, declared):
-            yield Finding(level=Level.PROBLEM, subject=subject, text=lacking.text, fix=lacking.statement)
+        lacking = self._engine.privileges(connection, declared)
+        yield from (Finding(level=Level.PROBLEM, subject=subject, text=a.text, fix=a.statement) for a in lacking)
+        if lacking:
+            return
         self._engine.check(connection, declared, stored.policy)
         for advice in self._engine.advice(connection, declared):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)

@@ -19,6 +19,7 @@ _ITEM = re.compile(
 )
 _KNOB = re.compile(r"\s*(?P<name>ttl_\w+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE)
 _WORDS_BEFORE = re.compile(r"^.*\s(?=\S*ttl_\w+\s*=)", re.DOTALL)
+_QUOTED = re.compile(r"^(['\"])([^'\"]*)\1$")
 MAX_SECONDS = 2**31
 
 
@@ -78,7 +79,7 @@ def parse_comment_policy(text: str) -> dict[str, Any] | None:
         knob = _KNOB.fullmatch(item)
         if knob is None or _ITEM.fullmatch(item):
             continue
-        name, value = knob["name"].lower(), knob["value"].strip("'\"")
+        name, value = knob["name"].lower(), _QUOTED.sub(r"\2", knob["value"])
         found = knobs.find(name)
         if found.field == "expression":
             fields |= _expression_fields(found.parse(value, name))

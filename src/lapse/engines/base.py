@@ -111,6 +111,25 @@ class Advice:
     statement: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """One sign of strain on the server.
+
+    Below `soft` there is room; at `soft` Lapse works no more than its mode allows; at `stop` it does nothing. `value`
+    is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
+    smoothed before they are judged. `counter` values only grow: their rate per second is judged.
+    """
+
+    name: str
+    value: float | None
+    soft: float
+    stop: float = float("inf")
+    unit: str = ""
+    averaged: bool = False
+    counter: bool = False
+    note: str | None = None
+
+
 class Engine(ABC):
     name: ClassVar[str]
     """As in `lapse.open(url).engine.name`: sqlite, postgres, mysql, mariadb."""
@@ -281,6 +300,15 @@ class Engine(ABC):
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
         return 0
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        """How strained the server is, from what this role may read; cheap enough for once a second."""
+        return []
+
+    def scalar(self, connection: Connection, sql: str) -> float:
+        """The number that a query of the operator's own gives, for a gate."""
+        value = connection.exec_driver_sql(sql).scalar()
+        return float(value) if value is not None else 0.0
 
     # Statements of the user's
 

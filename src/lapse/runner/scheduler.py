@@ -15,6 +15,7 @@ from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentReader
 from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
@@ -43,6 +44,7 @@ class Scheduler:
     def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
+        self._watch = ClockWatch()
         self._guard = IdentityGuard(catalog)
         self.comments = CommentReader(catalog)
 
@@ -53,8 +55,10 @@ class Scheduler:
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
             current = settings.load_settings(connection)
-            known = [only] if only is not None else policies.list_policies(connection)
+            # Read again where one was given: the guard or a comment may have changed it.
+            known = [p for p in policies.list_policies(connection) if only is None or p.id == only.id]
             active = stored_jobs.active_jobs(connection)
+        current = self._check_clock(now, current)
         for job in active:
             self._keeper.settle(job.id)
         made: list[Job] = []
@@ -74,6 +78,15 @@ class Scheduler:
                     made.append(created)
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+
+    def _check_clock(self, now: datetime, current: Settings) -> Settings:
+        jump = self._watch.jump(now)
+        if jump is None:
+            return current
+        reason = f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock"
+        with self._catalog.writing() as connection:
+            settings.hold_clock(connection, reason, now)
+            return settings.load_settings(connection)
 
     def _to_work_on(self, known: list[StoredPolicy], made: list[Job]) -> list[Job]:
         with self._catalog.reading() as connection:
@@ -119,13 +132,9 @@ def _is_due(physical: PhysicalTable, now: datetime) -> bool:
 
 
 def _why_not(stored: StoredPolicy, physical: PhysicalTable, current: Settings, now: datetime) -> str | None:
-    if not current.job_enable:
-        return "tidb_ttl_job_enable is OFF"
-    if stored.policy.pause:
+    if stored.policy.pause and current.job_enable:
         return DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
-    if not current.window_is_open(now):
-        return "outside the schedule window"
-    return None
+    return current.obstacle(now)
 
 
 def _name(stored: StoredPolicy, physical: PhysicalTable) -> TableName:

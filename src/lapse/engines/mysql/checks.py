@@ -59,7 +59,7 @@ def _check_condition(connection: Connection, declared: Declared, previous: Polic
 
 
 def _check_shorter(policy: Policy, rule: PartitionRule) -> None:
-    """One column is stamped for the whole table, so a partition can keep its rows for longer, but not for less time."""
+    """One column is stamped for the whole table, so a partition can keep its rows longer, not shorter."""
     if rule.column is not None or policy.column is not None or policy.expire_after is None:
         return
     if rule.after.months or policy.expire_after.months or rule.after.micros < policy.expire_after.micros:

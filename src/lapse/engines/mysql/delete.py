@@ -123,7 +123,11 @@ class MysqlDeleter(Deleter):
             self._set_running(_thread_id(connection))
             try:
                 found, batch = self._find(connection, limit)
-                return self._delete(connection, found, batch, checkpoint) if found else batch
+                if not found:
+                    return batch
+                started = perf_counter()
+                batch = self._delete(connection, found, batch, checkpoint)
+                return replace(batch, locked_seconds=perf_counter() - started)
             finally:
                 self._set_running(None)
 

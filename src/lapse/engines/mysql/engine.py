@@ -14,13 +14,14 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
     checks,
     compaction,
     condition,
     failures,
+    gauges,
     inspect,
     keys,
     managed,
@@ -142,6 +143,9 @@ class MysqlEngine(Engine):
 
     def now(self, connection: Connection) -> datetime:
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        return gauges.read(connection)
 
     def stopwatch(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one()

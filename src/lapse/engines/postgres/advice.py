@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared
 from lapse.engines.postgres.inspect import rows
-from lapse.engines.postgres.names import CATALOG_SCHEMA, quote, relation
+from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import FkAction, Table, TableKind
 
@@ -29,7 +29,10 @@ _OLD_SNAPSHOTS = """
      ORDER BY xact_start LIMIT 1"""
 
 _PRIVILEGES = """
-    SELECT current_user AS role, row_security_active(to_regclass(%(name)s)) AS secured,
+    SELECT current_user AS role,
+           row_security_active(to_regclass(%(name)s)) AND EXISTS (
+               SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = to_regclass(%(name)s) AND polname <> ALL(%(ours)s)
+           ) AS secured,
            has_schema_privilege(%(schema)s, 'USAGE') AS schema_usage,
            has_table_privilege(to_regclass(%(name)s), 'SELECT') AS "SELECT",
            has_table_privilege(to_regclass(%(name)s), 'UPDATE')
@@ -106,11 +109,12 @@ def vacuum(connection: Connection, table: Table) -> list[Advice]:
 def privileges(connection: Connection, table: Table) -> list[Advice]:
     """What the role of this connection lacks for running jobs on the table."""
     target = relation(table.name)
-    state = rows(connection, _PRIVILEGES, {"name": target, "schema": table.name.schema})[0]
+    known = {"name": target, "schema": own_name(table.name).schema, "ours": [HIDE_POLICY, ALLOW_POLICY]}
+    state = rows(connection, _PRIVILEGES, known)[0]
     role = quote(str(state["role"]))
     found = []
     if not state["schema_usage"]:
-        schema = quote(table.name.schema or "")
+        schema = quote(own_name(table.name).schema or "")
         found.append(_grant(f"role {role} cannot use schema {schema}", f"GRANT USAGE ON SCHEMA {schema} TO {role};"))
     lacking = [name for name in ("SELECT", "UPDATE", "DELETE") if not state[name]]
     if lacking:
@@ -136,16 +140,6 @@ def _reference_privileges(connection: Connection, table: Table, role: str) -> li
             text = f"role {role} cannot read {reference.table}, whose foreign key holds rows of {table.name}"
             found.append(_grant(text, f"GRANT SELECT ON {child} TO {role};"))
     return found
-
-
-def catalog_grants(role: str) -> str:
-    """Everything a worker role needs on Lapse's own tables."""
-    schema, name = quote(CATALOG_SCHEMA), quote(role)
-    return (
-        f"GRANT USAGE ON SCHEMA {schema} TO {name}; "
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {name}; "
-        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {name};"
-    )
 
 
 def _grant(text: str, statement: str) -> Advice:

@@ -25,6 +25,8 @@ from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Column, TimeFormat
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+EARLIEST_SECOND = 100_000_000
+"""In 1973: where nobody has said that numbers are times, smaller ones are taken for ids or counters and kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,14 +57,18 @@ def at(declared: Declared, cutoff: datetime) -> Condition:
     if kind == INSTANT:
         threshold = instant(expiry.after.subtracted_from(cutoff.astimezone(UTC)))
     elif kind in NUMBERS:
+        units = UNITS_PER_SECOND[_number_format(declared, column, expiry.after)]
         since = expiry.after.subtracted_from(cutoff.astimezone(UTC)) - _EPOCH
-        threshold = str(since * UNITS_PER_SECOND[_number_format(declared, column)] // timedelta(seconds=1))
+        threshold = str(since * units // timedelta(seconds=1))
     else:
         wall = expiry.after.subtracted_from(safe_wall_clock(cutoff, ZoneInfo(policy.time_zone)))
         # A date is its midnight, which has come once the wall clock shows that date.
         threshold = day(wall.date()) if kind == "date" else wall_clock(wall)
+    sql = f"{name} <= {threshold}"
+    if kind in NUMBERS and policy.time_format is None:
+        sql = f"{name} BETWEEN {EARLIEST_SECOND} AND {threshold}"
     return Condition(
-        sql=f"{name} <= {threshold}",
+        sql=sql,
         instant=_expiry_instant(declared, column, expiry.after),
         column=column.name,
         threshold=threshold,
@@ -95,13 +101,18 @@ def _expiry_instant(declared: Declared, column: Column, after: Interval) -> str:
     if base_type(column) == INSTANT:
         return shifted(name, after, "+")
     if base_type(column) in NUMBERS:
-        return shifted(from_number(column, _number_format(declared, column)), after, "+")
+        return shifted(from_number(column, _number_format(declared, column, after)), after, "+")
     wall = wall_shifted(f"{name}::timestamp", after, "+")
     return f"({wall} AT TIME ZONE {literal(declared.policy.time_zone)})"
 
 
-def _number_format(declared: Declared, column: Column) -> TimeFormat:
-    """Seconds, as in MyRocks, unless the policy says otherwise."""
+def _number_format(declared: Declared, column: Column, after: Interval) -> TimeFormat:
+    """Seconds, as in MyRocks, unless the policy says otherwise; but a bare number is not taken for an expiry."""
+    if declared.policy.time_format is None and not after:
+        raise Unsupported(
+            f"column {column.name} of table {declared.table.name} has the type {column.type}, which is no time",
+            hint="if it holds Unix time, say so: ttl_time_format = 'unix' or 'unix_ms'",
+        )
     fmt = declared.policy.time_format or TimeFormat.UNIX
     if fmt not in UNITS_PER_SECOND:
         raise Unsupported(

@@ -159,8 +159,9 @@ class PostgresDeleter(Deleter):
         except BaseException:
             roll_back(connection, "ROLLBACK")
             raise
-        self._learn(seen, limit, perf_counter() - started)
-        return batch
+        seconds = perf_counter() - started
+        self._learn(seen, limit, seconds)
+        return replace(batch, locked_seconds=seconds)
 
     def _begin(self, connection: Connection, lock_ms: int) -> None:
         statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)})]

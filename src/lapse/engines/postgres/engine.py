@@ -8,16 +8,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
     condition,
+    gauges,
     hiding,
     inspect,
     locks,
@@ -67,10 +69,8 @@ class PostgresEngine(Engine):
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         with super().connection() as connection:
-            # Without this the driver would look for placeholders in statements that have no parameters.
-            plain = connection.execution_options(no_parameters=True)
-            self._check_version(plain)
-            yield plain
+            self._check_version(connection)
+            yield connection
 
     def _check_version(self, connection: Connection) -> None:
         if self._version_checked:
@@ -88,6 +88,9 @@ class PostgresEngine(Engine):
         nested = self.in_transaction(connection)
         with self.errors(), session.savepoint(connection) if nested else session.transaction(connection):
             yield
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:
+        session.begin_implicitly(raw, verb)
 
     def translate(self, error: DBAPIError) -> LapseError:
         return session.translate(error)
@@ -116,6 +119,9 @@ class PostgresEngine(Engine):
         if connection.exec_driver_sql(f"SELECT to_regnamespace('{CATALOG_SCHEMA}')").scalar() is None:
             connection.exec_driver_sql(f"CREATE SCHEMA {CATALOG_SCHEMA}")
         managed.ensure_function(connection)
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        return gauges.read(connection)
 
     # Tables
 

@@ -7,16 +7,18 @@ zone that is set on connecting is for the user's statements; pgbouncer follows i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.postgres.names import literal
+from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote
 from lapse.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -35,8 +37,18 @@ CONNECT_SECONDS = 10
 _RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006", "57014"})
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
+_NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
+_DENIED_SCHEMA = re.compile(r"denied for schema (.+)")
 READ_ONLY = "25006"
 NOT_ALLOWED = "42501"
+
+
+CATALOG_GRANTS = (
+    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO <role>; "
+    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO <role>; "
+    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO <role>;"
+)
+"""What a worker's role needs on Lapse's own tables."""
 
 
 def open_database(url: URL) -> Database:
@@ -54,6 +66,8 @@ def open_database(url: URL) -> Database:
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,
         use_native_hstore=False,
+        # Otherwise the driver looks for placeholders in statements that have no parameters.
+        execution_options={"no_parameters": True},
         pool_pre_ping=True,
         pool_size=20,
         max_overflow=60,
@@ -61,12 +75,42 @@ def open_database(url: URL) -> Database:
 
     @event.listens_for(database, "connect")
     def _configure(raw: Any, record: object) -> None:
+        for kind, loader in lenient_loaders():
+            raw.adapters.register_loader(kind, loader)
         before = raw.autocommit
         raw.autocommit = True
         raw.execute("SET TIME ZONE 'UTC'")
         raw.autocommit = before
 
     return database
+
+
+@cache
+def lenient_loaders() -> tuple[tuple[str, type[Any]], ...]:
+    """Times that Python cannot hold (infinity, years before 1 or after 9999) come as text instead of an error."""
+    from psycopg import DataError
+    from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
+
+    def lenient(base: type[Any]) -> type[Any]:
+        def load(self: Any, data: Any) -> Any:
+            try:
+                return base.load(self, data)
+            except DataError:
+                return bytes(data).decode()
+
+        return type(base.__name__, (base,), {"load": load})
+
+    return (
+        ("timestamptz", lenient(TimestamptzLoader)),
+        ("timestamp", lenient(TimestampLoader)),
+        ("date", lenient(DateLoader)),
+    )
+
+
+def begin_implicitly(raw: Any, verb: str) -> None:
+    """What PEP 249 wants and the driver, in autocommit mode, does not do."""
+    if raw.info.transaction_status == TransactionStatus.IDLE and verb.upper() not in _NO_TRANSACTION:
+        raw.execute("BEGIN")
 
 
 def sqlstate(error: BaseException | None) -> str:
@@ -86,10 +130,19 @@ def translate(error: DBAPIError) -> LapseError:
     if code in _GONE:
         return Drift(text)
     if code == NOT_ALLOWED:
-        return DatabaseError(text, hint="`lapse doctor` prints the GRANT statements that are missing")
+        return DatabaseError(text, hint=_grant(text))
     if code == READ_ONLY:
         return DatabaseError(text, hint="this looks like a standby: give the URL of the primary")
     return DatabaseError(text)
+
+
+def _grant(text: str) -> str:
+    schema = _DENIED_SCHEMA.search(text)
+    if (schema and schema[1] == CATALOG_SCHEMA) or " lapse_" in text:
+        return CATALOG_GRANTS
+    if schema:
+        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO <role>;"
+    return "`lapse doctor` prints the GRANT statements that are missing"
 
 
 def _first_line(error: DBAPIError) -> str:
