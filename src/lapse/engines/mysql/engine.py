@@ -97,7 +97,7 @@ class MysqlEngine(Engine):
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
         """A statement that changes the schema commits what came before it; then there is nothing left to end."""
-        begin, commit, rollback = "START TRANSACTION", "COMMIT", "ROLLBACK"
+        begin, commit, rollback = (session.marked(word) for word in ("START TRANSACTION", "COMMIT", "ROLLBACK"))
         if self.in_transaction(connection):
             name = f"lapse_{next(self._savepoints)}"
             begin, commit, rollback = f"SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}", f"ROLLBACK TO SAVEPOINT {name}"

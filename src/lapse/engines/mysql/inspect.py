@@ -255,4 +255,4 @@ def _text(value: Any) -> str:
 
 
 def _rows(connection: Connection, sql: str, *parameters: object) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.exec_driver_sql(sql, parameters or None).mappings()]
+    return [dict(row) for row in connection.exec_driver_sql(f"/* lapse */ {sql}", parameters or None).mappings()]

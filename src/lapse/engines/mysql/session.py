@@ -116,7 +116,23 @@ def open_database(options: Options, *, deleting: bool = False, by_key_only: bool
             for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else ()):
                 cursor.execute(statement)
 
+    @event.listens_for(database, "before_cursor_execute", retval=True)
+    def _mark(
+        connection: object, cursor: object, statement: str, parameters: Any, context: Any, many: bool
+    ) -> tuple[str, Any]:
+        # A user's own statement stays as typed. The driver recognises an INSERT of many rows by its first word.
+        ours = deleting or context.compiled is not None
+        return (statement if many or not ours else marked(statement)), parameters
+
     return database
+
+
+MARK = "/* lapse"
+"""How Lapse's statements begin: others, and Lapse's own gauges, tell them from the application's by it."""
+
+
+def marked(statement: str) -> str:
+    return statement if statement.startswith(MARK) else f"{MARK} */ {statement}"
 
 
 _MARIADB_ONLY = (
