@@ -17,11 +17,11 @@ from pathlib import Path
 from time import perf_counter
 
 import psycopg
+from tests.backends import BACKENDS
+from tests.backends.postgres import Cluster, PostgresBackend
 
 from lapse.app import Lapse
 from lapse.runner.events import BatchDone, Silent
-from tests.backends import BACKENDS
-from tests.backends.postgres import Cluster, PostgresBackend
 
 SERVER = {
     "fsync": "on",

@@ -20,6 +20,8 @@ from lapse.errors import Fenced
 from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
 
 _CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
+CANDIDATES = 16
+"""Tasks that a claim tries in turn, when others are claiming, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,18 +61,18 @@ def claim_task(
     query = (
         _claimable(select(task), silent_since, jobs)
         .order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal)
-        .limit(1)
-        .with_for_update(of=task, skip_locked=True)
+        .limit(CANDIDATES)
     )
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        return None
-    taken = connection.execute(
-        update(task)
-        .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
-        .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
-    )
-    return _task(row, fence=row["fence"] + 1, owner=owner) if taken.rowcount == 1 else None
+    for row in connection.execute(query).mappings().all():
+        # No row is locked to look at it: some engines would lock all that were sorted. The fence lets one claim win.
+        taken = connection.execute(
+            update(task)
+            .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
+            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
+        )
+        if taken.rowcount == 1:
+            return _task(row, fence=row["fence"] + 1, owner=owner)
+    return None
 
 
 def any_claimable(connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None) -> bool:
