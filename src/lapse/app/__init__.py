@@ -8,7 +8,6 @@ from datetime import date, datetime, timedelta
 from types import TracebackType
 
 from lapse.app.collector import CatalogCollector
-from lapse.app.declaring import Declarer
 from lapse.app.doctor import Doctor, Finding, Level
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.health import Health, PolicyHealth, policy_healths
@@ -32,6 +31,8 @@ from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
+from lapse.runner.controller import Reading, describe_gauges
+from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.worker import RunResult, Worker
@@ -105,7 +106,7 @@ class Lapse:
 
     def status(self) -> list[TableStatus]:
         with self.catalog.reading() as connection:
-            return table_statuses(connection, self.engine.now(connection))
+            return table_statuses(connection, self.engine.now(connection), self.engine)
 
     def jobs(self) -> list[Job]:
         """Jobs that are active now."""
@@ -142,7 +143,7 @@ class Lapse:
     def health(self) -> list[PolicyHealth]:
         """Whether each policy keeps its promise; without a scan."""
         with self.catalog.reading() as connection:
-            return policy_healths(connection, self.engine.now(connection))
+            return policy_healths(connection, self.engine.now(connection), self.engine)
 
     def job(self, job_id: int) -> JobProgress:
         """One job, active or ended. Raises NotFound."""
@@ -200,12 +201,13 @@ class Lapse:
 
     def run(self, table: str | None = None, *, listener: Listener | None = None) -> RunResult:
         """Run what is due, or `table` now, and return when it is done."""
-        only = None if table is None else self._stored(table)
-        return self.worker(listener).run(only)
+        worker = self.worker(listener)
+        if table is None:
+            return worker.run()
+        worker.read_comments()
+        return worker.run(self._stored(table))
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        with self.catalog.writing():
-            pass
         return Worker(self.catalog, listener)
 
     def request_run(self, table: str | StoredPolicy) -> StoredPolicy:
@@ -253,6 +255,15 @@ class Lapse:
         with self.catalog.writing() as connection:
             name = settings.reset_setting(connection, name)
         return name, setting_model.find(name).default
+
+    def confirm_clock(self) -> bool:
+        """Trust the database's clock again after it jumped ahead; False if it was trusted."""
+        with self.catalog.writing() as connection:
+            return settings.trust_clock(connection)
+
+    def gauges(self) -> tuple[Reading, ...]:
+        """How strained the server is, as the controller sees it."""
+        return describe_gauges(self.catalog)
 
     def _set_pause(self, table: str | StoredPolicy, pause: bool) -> None:
         stored = self._stored(table)

@@ -27,7 +27,7 @@ def job_record(job: Job) -> Record:
         "job_id": job.id,
         **table_record(job.table),
         "status": str(job.status),
-        "reason": job.reason,
+        "reason": job.reason or job.waiting_for,
         "cutoff": _time(job.cutoff),
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
@@ -44,6 +44,7 @@ def job_record(job: Job) -> Record:
         "errors": counts.errors,
         "batches": counts.batches,
         "policy_version": job.policy_version,
+        "summary": None if job.summary is None else json.loads(job.summary),
     }
 
 
@@ -59,6 +60,11 @@ def status_record(status: TableStatus) -> Record:
         "current_job": None if status.current is None else job_record(status.current),
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
+        "native": dict(status.native),
+        "promise": str(status.promise.standing),
+        "promise_reason": status.promise.reason,
+        "lateness_seconds": status.promise.lateness.total_seconds(),
+        "delete_within_seconds": status.promise.within.total_seconds(),
     }
 
 

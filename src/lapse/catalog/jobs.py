@@ -38,8 +38,12 @@ def create_job(
     ranges: Sequence[KeyRange],
     now: datetime,
     owner: str | None,
+    behind: float = 0.0,
 ) -> Job:
-    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists."""
+    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists.
+
+    `behind` is the share of the promised time that has passed.
+    """
     values = {
         "table_id": table_id,
         "active_table_id": table_id,
@@ -58,6 +62,7 @@ def create_job(
         "changed_at": now,
         "owner_id": owner,
         "tasks_total": len(ranges),
+        "behind": behind,
     }
     try:
         result = connection.execute(insert(job).values(**values))
@@ -104,9 +109,10 @@ def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = 
     return [_job(row) for row in connection.execute(query).mappings()]
 
 
-def last_jobs(connection: Connection) -> dict[int, Job]:
-    """The newest ended job of each physical table."""
-    newest = select(func.max(job.c.job_id)).where(job.c.finished_at.is_not(None)).group_by(job.c.table_id)
+def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Job]:
+    """The newest ended job of each physical table; with `complete`, the newest that finished."""
+    ended = job.c.status == JobStatus.FINISHED if complete else job.c.finished_at.is_not(None)
+    newest = select(func.max(job.c.job_id)).where(ended).group_by(job.c.table_id)
     rows = connection.execute(_query().where(job.c.job_id.in_(newest))).mappings()
     return {row["table_id"]: _job(row) for row in rows}
 
@@ -240,7 +246,13 @@ def _query() -> Select[Any]:
         .scalar_subquery()
         .label("tasks_finished")
     )
-    return select(job, finished, *counted)
+    waiting_for = (
+        select(func.max(task.c.pause_reason))
+        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.RUNNING)
+        .scalar_subquery()
+        .label("waiting_for")
+    )
+    return select(job, finished, waiting_for, *counted)
 
 
 def _job(row: RowMapping) -> Job:
@@ -264,4 +276,5 @@ def _job(row: RowMapping) -> Job:
         tasks_finished=row["tasks_total"] if ended and row["status"] == JobStatus.FINISHED else row["tasks_finished"],
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=row["summary"],
+        waiting_for=row["waiting_for"],
     )

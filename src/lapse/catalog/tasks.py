@@ -6,30 +6,42 @@ it. So a worker that was taken over writes nothing any more, whatever it believe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, and_, func, or_, select, update
 
-from lapse.catalog.schema import job, task
+from lapse.catalog.schema import job, meta, task
 from lapse.errors import Fenced
 from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
 
 _CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
+CANDIDATES = 16
+"""Tasks that a claim tries in turn, when others are claiming, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """What a task has done so far, all runs of it together."""
+    """What a task has done so far, all runs of it together.
+
+    It lasted as long as it worked, waited and kept its books; of its work, the transactions were `locked_seconds`.
+    `waits` says how long it waited for what.
+    """
 
     cursor: str | None
     sweep: int
     counts: Counts
     worked_seconds: float
     waited_seconds: float
+    locked_seconds: float = 0.0
+    lasted_seconds: float = 0.0
     pause_reason: str | None = None
     last_error: str | None = None
+    waits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +59,10 @@ class TaskState:
 def claim_task(
     connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
 ) -> Task | None:
-    """Take a waiting task, or one whose owner has been silent since `silent_since`; fewest runners first.
+    """Take a waiting task, or one whose owner has been silent since `silent_since`.
 
-    `jobs` limits the choice to these. Inside the caller's transaction.
+    The table with fewest runners comes first, among equals the one furthest behind its promise: a huge table never
+    starves the others. `jobs` limits the choice to these. Inside the caller's transaction.
     """
     mate = task.alias("mate")
     runners = (
@@ -57,29 +70,32 @@ def claim_task(
         .where(mate.c.job_id == task.c.job_id, mate.c.status == TaskStatus.RUNNING)
         .scalar_subquery()
     )
-    free = or_(
-        task.c.status == TaskStatus.WAITING,
-        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
-    )
     query = (
-        select(task)
-        .join(job, job.c.job_id == task.c.job_id)
-        .where(free, job.c.status.in_(_CLAIMABLE_JOBS))
-        .order_by(runners, task.c.job_id, task.c.ordinal)
-        .limit(1)
-        .with_for_update(of=task, skip_locked=True)
+        _claimable(select(task), silent_since, jobs)
+        .order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal)
+        .limit(CANDIDATES)
     )
-    if jobs is not None:
-        query = query.where(task.c.job_id.in_(jobs))
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        return None
-    taken = connection.execute(
-        update(task)
-        .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
-        .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
-    )
-    return _task(row, fence=row["fence"] + 1, owner=owner) if taken.rowcount == 1 else None
+    for row in connection.execute(query).mappings().all():
+        # No row is locked to look at it: some engines would lock all that were sorted. The fence lets one claim win.
+        taken = connection.execute(
+            update(task)
+            .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
+            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
+        )
+        if taken.rowcount == 1:
+            return _task(row, fence=row["fence"] + 1, owner=owner)
+    return None
+
+
+def any_claimable(connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None) -> bool:
+    """Is it worth a transaction to try?"""
+    query = _claimable(select(task.c.task_id), silent_since, jobs).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def lock_claims(connection: Connection) -> None:
+    """Let one worker at a time count the running tasks and claim another."""
+    connection.execute(select(meta.c.value).with_for_update()).all()
 
 
 def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
@@ -119,6 +135,36 @@ def list_tasks(connection: Connection, job_id: int) -> list[Task]:
     return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phases:
+    """Where the time of a job's tasks went; the parts add up to `lasted`."""
+
+    lasted: float
+    worked: float
+    locked: float
+    waited: float
+
+    @property
+    def other(self) -> float:
+        return max(0.0, self.lasted - self.worked - self.waited)
+
+
+def phases(connection: Connection, job_id: int) -> Phases:
+    """All tasks of a job together."""
+    names = ("lasted", "worked", "locked", "waited")
+    sums = [func.coalesce(func.sum(task.c[f"{name}_seconds"]), 0.0).label(name) for name in names]
+    row = connection.execute(select(*sums).where(task.c.job_id == job_id)).mappings().one()
+    return Phases(**{name: float(row[name]) for name in names})
+
+
+def waits(connection: Connection, job_id: int) -> dict[str, float]:
+    """How long all tasks of a job waited for what."""
+    total: Counter[str] = Counter()
+    for (text,) in connection.execute(select(task.c.waits).where(task.c.job_id == job_id)):
+        total.update(json.loads(text or "{}"))
+    return {reason: round(seconds, 3) for reason, seconds in total.items()}
+
+
 def task_states(connection: Connection, job_id: int) -> list[TaskState]:
     rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
     return [
@@ -134,16 +180,6 @@ def task_states(connection: Connection, job_id: int) -> list[TaskState]:
     ]
 
 
-def worked_seconds(connection: Connection, job_id: int) -> tuple[float, float]:
-    """(worked, waited) of all tasks of a job."""
-    row = connection.execute(
-        select(
-            func.coalesce(func.sum(task.c.worked_seconds), 0.0), func.coalesce(func.sum(task.c.waited_seconds), 0.0)
-        ).where(task.c.job_id == job_id)
-    ).one()
-    return float(row[0]), float(row[1])
-
-
 def progress_of(connection: Connection, task_id: int) -> Progress:
     row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
     return Progress(
@@ -152,8 +188,11 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
         counts=_counts(row),
         worked_seconds=row["worked_seconds"],
         waited_seconds=row["waited_seconds"],
+        locked_seconds=row["locked_seconds"],
+        lasted_seconds=row["lasted_seconds"],
         pause_reason=row["pause_reason"],
         last_error=row["last_error"],
+        waits=json.loads(row["waits"] or "{}"),
     )
 
 
@@ -168,6 +207,15 @@ def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -
 def last_errors(connection: Connection, job_id: int) -> list[str]:
     query = select(task.c.last_error).where(task.c.job_id == job_id, task.c.last_error.is_not(None)).distinct()
     return [str(row[0]) for row in connection.execute(query)]
+
+
+def _claimable(query: Select[Any], silent_since: datetime, jobs: Collection[int] | None) -> Select[Any]:
+    free = or_(
+        task.c.status == TaskStatus.WAITING,
+        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
+    )
+    query = query.join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+    return query if jobs is None else query.where(task.c.job_id.in_(jobs))
 
 
 def _write(connection: Connection, lease: Task, **values: object) -> None:
@@ -191,8 +239,11 @@ def _values(progress: Progress) -> dict[str, object]:
         "batches": counts.batches,
         "worked_seconds": progress.worked_seconds,
         "waited_seconds": progress.waited_seconds,
+        "locked_seconds": progress.locked_seconds,
+        "lasted_seconds": progress.lasted_seconds,
         "pause_reason": progress.pause_reason,
         "last_error": progress.last_error,
+        "waits": json.dumps(dict(progress.waits)) if progress.waits else None,
     }
 
 

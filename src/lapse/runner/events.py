@@ -16,6 +16,8 @@ class Cause(StrEnum):
 
     RATE_LIMIT = "rate_limit"
     RETRY = "retry"
+    GATE = "gate"
+    YIELD = "yield"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
