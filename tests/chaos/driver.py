@@ -91,7 +91,7 @@ class Chaos:
         audit.install(db, instant)
         for table in self._tables:
             db.execute(
-                f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, expires_at {instant} NULL, n INTEGER) "
+                f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, expires_at {instant}, n INTEGER) "
                 "WITH (ttl_expiration_expression = 'expires_at', ttl_job_interval = '1 second', "
                 "ttl_delete_batch_size = 50)"
             )

@@ -14,6 +14,7 @@ import typer
 from lapse._version import __version__
 from lapse.cli import (
     cancel,
+    console,
     convert,
     demo,
     doctor,
@@ -42,6 +43,7 @@ _COMMANDS = (
     (jobs.jobs, "Look"),
     (history.history, "Look"),
     (doctor.doctor, "Look"),
+    (console.console, "Look"),
     (pause.pause, "Control"),
     (resume.resume, "Control"),
     (cancel.cancel, "Control"),

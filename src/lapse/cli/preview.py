@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lapse.app import Preview
+from lapse.app.records import expiry_words, preview_record
 from lapse.cli.opening import Json, TableArgument, Url, open_database, url_and_table
 from lapse.cli.output import Output, moment, rows, size
-from lapse.cli.records import expiry_words, preview_record
 
 
 def preview(url: Url = None, table: TableArgument = None, as_json: Json = False) -> None:

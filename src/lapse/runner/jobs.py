@@ -84,7 +84,7 @@ class JobKeeper:
             if status is not None:
                 errors = tasks.last_errors(connection, job_id)
                 reason = verdict.reason if verdict.ends else _failure_reason(status, errors)
-                summary = _summary(job, spent, errors, now)
+                summary = _summary(job, spent, tasks.waits(connection, job_id), errors, now)
                 ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             elif verdict.status is JobStatus.PAUSED:
                 stored_jobs.mark_job(connection, job_id, JobStatus.PAUSED, verdict.reason, now)
@@ -103,7 +103,7 @@ class JobKeeper:
             now = self._engine.now(connection)
             job = stored_jobs.get_job(connection, job_id)
             spent = tasks.phases(connection, job_id)
-            summary = _summary(job, spent, tasks.last_errors(connection, job_id), now)
+            summary = _summary(job, spent, tasks.waits(connection, job_id), tasks.last_errors(connection, job_id), now)
             ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
@@ -186,7 +186,7 @@ def _failure_reason(status: JobStatus, errors: list[str]) -> str | None:
     return "; ".join(errors)[:1000] if status is JobStatus.FAILED and errors else None
 
 
-def _summary(job: Job, spent: Phases, errors: list[str], now: datetime) -> str:
+def _summary(job: Job, spent: Phases, waits: dict[str, float], errors: list[str], now: datetime) -> str:
     counts = job.counts
     return json.dumps(
         {
@@ -204,6 +204,7 @@ def _summary(job: Job, spent: Phases, errors: list[str], now: datetime) -> str:
             "delete_seconds": round(spent.locked, 3),
             "waited_seconds": round(spent.waited, 3),
             "other_seconds": round(spent.other, 3),
+            "waits": waits,
             "scan_task_err": "; ".join(errors)[:1000],
         }
     )

@@ -1,4 +1,4 @@
-"""What `--json` prints: stable names, ISO 8601 times, null for what is not there."""
+"""What `--json` prints and the JSON API answers: stable names, ISO 8601 times, null for what is not there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 from datetime import datetime
 from typing import Any
 
-from lapse.app import Finding, Preview, RunResult, TableStatus
+from lapse.app.doctor import Finding
+from lapse.app.preview import Preview
+from lapse.app.status import TableStatus
 from lapse.model.job import Job
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
+from lapse.runner.worker import RunResult
 
 Record = dict[str, Any]
 
@@ -24,7 +27,7 @@ def job_record(job: Job) -> Record:
         "job_id": job.id,
         **table_record(job.table),
         "status": str(job.status),
-        "reason": job.reason,
+        "reason": job.reason or job.waiting_for,
         "cutoff": _time(job.cutoff),
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
@@ -41,6 +44,7 @@ def job_record(job: Job) -> Record:
         "errors": counts.errors,
         "batches": counts.batches,
         "policy_version": job.policy_version,
+        "summary": None if job.summary is None else json.loads(job.summary),
     }
 
 
@@ -57,6 +61,10 @@ def status_record(status: TableStatus) -> Record:
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
         "native": dict(status.native),
+        "promise": str(status.promise.standing),
+        "promise_reason": status.promise.reason,
+        "lateness_seconds": status.promise.lateness.total_seconds(),
+        "delete_within_seconds": status.promise.within.total_seconds(),
     }
 
 
