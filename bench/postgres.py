@@ -155,7 +155,7 @@ CONTENDERS = {
 
 
 def server_seconds(postmaster: int) -> float:
-    """Processor time of the server so far, that of backends which have ended included. Does not depend on other load."""
+    """Processor time of the server so far, ended backends included: a figure that other load does not touch."""
 
     def fields(pid: str) -> list[int]:
         text = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
