@@ -143,7 +143,7 @@ class Lapse:
     def health(self) -> list[PolicyHealth]:
         """Whether each policy keeps its promise; without a scan."""
         with self.catalog.reading() as connection:
-            return policy_healths(connection, self.engine.now(connection))
+            return policy_healths(connection, self.engine.now(connection), self.engine)
 
     def job(self, job_id: int) -> JobProgress:
         """One job, active or ended. Raises NotFound."""

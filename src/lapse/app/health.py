@@ -1,8 +1,4 @@
-"""Does every policy keep its promise? On time, late, unable or paused, and by how much.
-
-Measured without a scan: when a job finishes, every row that had expired at its cutoff is gone. So the newest finished
-job's cutoff is a watermark, and an expired row that is still there has waited for at most now minus the watermark.
-"""
+"""Does every policy keep its promise? On time, late, unable or paused, and by how much."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from lapse.app.status import TableStatus, table_statuses
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import settings
 from lapse.catalog.policies import StoredPolicy
+from lapse.engines.base import Engine
 from lapse.model.job import Job, JobStatus
 
 FAILURES = (JobStatus.FAILED, JobStatus.TIMED_OUT)
@@ -86,23 +83,20 @@ class PolicyHealth:
         return self.lateness / self.promise
 
 
-def policy_healths(connection: Connection, now: datetime) -> list[PolicyHealth]:
+def policy_healths(connection: Connection, now: datetime, engine: Engine) -> list[PolicyHealth]:
     finished = stored_jobs.newest_finished(connection)
     enabled = settings.load_settings(connection).job_enable
     by_policy: dict[int, list[TableStatus]] = {}
-    for status in table_statuses(connection, now):
+    for status in table_statuses(connection, now, engine):
         by_policy.setdefault(status.stored.id, []).append(status)
-    return [_health(parts, finished, now, enabled) for parts in by_policy.values()]
+    return [_health(parts, finished, enabled) for parts in by_policy.values()]
 
 
-def _health(
-    parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finished], now: datetime, enabled: bool
-) -> PolicyHealth:
+def _health(parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finished], enabled: bool) -> PolicyHealth:
     stored = parts[0].stored
     known = {part.table_id: finished.get(part.table_id) for part in parts}
-    marks = [done.cutoff if done else stored.created_at for done in known.values()]
-    lateness = max(timedelta(0), now - min(marks))
-    promise = timedelta(seconds=stored.policy.delete_within.approximate_seconds)
+    furthest = max((part.promise for part in parts), key=lambda kept: kept.lateness)
+    lateness, promise = furthest.lateness, furthest.within
     health, why = _judge(parts, lateness, promise, enabled)
     return PolicyHealth(
         stored=stored,
