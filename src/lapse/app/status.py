@@ -17,7 +17,7 @@ from lapse.model.table import TableName
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableStatus:
-    """`state` is one word (idle, due, running, waiting, paused, cancelling, trouble), `reason` says why."""
+    """`state` is one word (idle, due, running, waiting, paused, cancelling, held, trouble), `reason` says why."""
 
     table: TableName
     stored: StoredPolicy
@@ -73,6 +73,8 @@ def _state(
         return str(JobStatus.PAUSED), "ttl_pause is on"
     if not current.job_enable:
         return str(JobStatus.PAUSED), "tidb_ttl_job_enable is OFF"
+    if stored.held is not None and stored.policy.guard:
+        return "held", stored.held
     if physical.trouble is not None:
         return "trouble", physical.trouble
     if physical.next_run_at is None or physical.next_run_at <= now:

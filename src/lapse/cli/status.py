@@ -29,9 +29,15 @@ def _row(status: TableStatus) -> tuple[object, ...]:
     last = status.current or status.last
     return (
         status.table,
-        status.state + (f": {status.reason}" if status.reason else ""),
+        _state(status),
         expiry_words(status.stored.policy),
         moment(status.next_run_at),
         "-" if last is None else f"{last.id} {last.status}",
         "-" if last is None else f"{last.counts.deleted:,}",
     )
+
+
+def _state(status: TableStatus) -> str:
+    if status.reason is None:
+        return status.state
+    return status.reason if status.reason.startswith(status.state) else f"{status.state}: {status.reason}"

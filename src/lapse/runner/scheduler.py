@@ -14,7 +14,9 @@ from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.guard import Guard
 from lapse.runner.jobs import JobKeeper
+from lapse.schedule import next_run
 
 WORKER_MEMORY = timedelta(hours=1)
 """How long a worker that died stays in the list."""
@@ -22,10 +24,11 @@ WORKER_MEMORY = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """A table that was due, or asked for, and got no job."""
+    """A table that was due, or asked for, and got no job; `held` ones wait for somebody to confirm them."""
 
     table: TableName
     reason: str
+    held: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,7 @@ class Scheduler:
     def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
+        self._guard = Guard(catalog, keeper)
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
@@ -53,18 +57,33 @@ class Scheduler:
         made: list[Job] = []
         skipped: list[Skip] = []
         for stored in known:
-            for physical in self._physical_tables(stored):
-                if only is None and not _is_due(physical, now):
-                    continue
-                reason = _why_not(stored, current, now)
-                if reason is not None:
-                    skipped.append(Skip(table=_name(stored, physical), reason=reason))
-                    continue
-                created = self._keeper.create(stored, physical)
-                if created is not None:
-                    made.append(created)
+            parts = self._physical_tables(stored)
+            due = [physical for physical in parts if only is not None or _is_due(physical, now)]
+            if not due:
+                if stored.held is not None and stored.policy.guard:
+                    skipped += [Skip(table=_name(stored, part), reason=stored.held, held=True) for part in parts]
+                continue
+            reason = _why_not(stored, current, now)
+            held = self._guard.why_held(stored, parts) if reason is None else None
+            if reason is None and held is None:
+                made += [new for physical in due if (new := self._keeper.create(stored, physical)) is not None]
+                continue
+            if held is not None:
+                self._look_again_later(stored, due, current, now)
+            skipped += [
+                Skip(table=_name(stored, physical), reason=reason or held or "", held=held is not None)
+                for physical in due
+            ]
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+
+    def _look_again_later(
+        self, stored: StoredPolicy, due: list[PhysicalTable], current: Settings, now: datetime
+    ) -> None:
+        """At the time of its next run: the rows may be others then."""
+        with self._catalog.writing() as connection:
+            for physical in due:
+                policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
 
     def _to_work_on(self, known: list[StoredPolicy], made: list[Job]) -> list[Job]:
         with self._catalog.reading() as connection:
