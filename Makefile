@@ -9,7 +9,7 @@ EXTRAS := postgres,mysql,console,kv
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer
 
-.PHONY: help demo test check docs servers clean
+.PHONY: help demo test check chaos docs servers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ check: $(STAMP) ## lint, format, types and the import contract
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+
+chaos: $(STAMP) servers ## minutes of killed, frozen and failing workers on every server
+	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
 
 docs: $(STAMP) ## write the parts of docs/ that the code knows best
 	$(BIN)/python docs/generate.py

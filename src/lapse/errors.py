@@ -20,7 +20,17 @@
     │   └── Retryable              busy, deadlock, timeout: the same call may succeed later
     ├── RowUndeletable             this batch holds a row that the database will not let go
     ├── Drift                      the table is no longer what the policy was declared on
-    ├── Fenced                     another worker owns this task now
+    ├── Fenced                     another worker owns this task, or another writer this store, now
+    ├── MissingExtra               an optional part of Lapse is not installed
+    ├── StoreError                 a key-value store that cannot be used as asked
+    │   ├── StoreLocked            open for writing somewhere else
+    │   ├── StoreClosed
+    │   ├── ForeignStore           not written by Lapse
+    │   ├── StoreFromTheFuture     written by a newer Lapse than this one
+    │   ├── CorruptRow             a row whose header cannot be read
+    │   ├── ClockBehind            the clock is behind the latest time the store has seen
+    │   ├── SnapshotTooOld         read for longer than the store keeps expired rows for
+    │   └── TransactionConflict    somebody else wrote what this transaction read or wrote
     └── Interrupted                a job was asked to stop in the middle of a statement
 
 Edges map `UsageError` to exit code 2 and every other to 1.
@@ -133,4 +143,53 @@ class Fenced(LapseError):
 
 
 class Interrupted(LapseError):
+    pass
+
+
+class MissingExtra(LapseError):
+    """`extra` is what `pip install 'lapse-ttl[extra]'` installs."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed", hint=f"pip install 'lapse-ttl[{extra}]'")
+        self.extra = extra
+
+
+class StoreError(LapseError):
+    pass
+
+
+class StoreLocked(StoreError):
+    pass
+
+
+class StoreClosed(StoreError):
+    pass
+
+
+class ForeignStore(StoreError):
+    pass
+
+
+class StoreFromTheFuture(StoreError):
+    pass
+
+
+class CorruptRow(StoreError):
+    """`key` is the row's key, `reason` what is wrong with its header."""
+
+    def __init__(self, key: bytes, reason: str) -> None:
+        super().__init__(f"row {key!r} cannot be read: {reason}", hint="restore the row, or delete it by its key")
+        self.key = key
+        self.reason = reason
+
+
+class ClockBehind(StoreError):
+    pass
+
+
+class SnapshotTooOld(StoreError):
+    pass
+
+
+class TransactionConflict(StoreError):
     pass

@@ -7,8 +7,15 @@ and its name to `BACKENDS`.
 from __future__ import annotations
 
 from tests.backends.base import Backend
+from tests.backends.mariadb import MariadbBackend
+from tests.backends.postgres import DebianPostgres, WheelPostgres
 from tests.backends.sqlite import SqliteBackend
 
-BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend}
+BACKENDS: dict[str, type[Backend]] = {
+    "sqlite": SqliteBackend,
+    "postgres15": DebianPostgres,
+    "postgres18": WheelPostgres,
+    "mariadb": MariadbBackend,
+}
 
 __all__ = ["BACKENDS", "Backend"]

@@ -33,5 +33,11 @@ class Backend(ABC):
     def close(self) -> None:  # noqa: B027 - a file has nothing to stop
         """Stop the server."""
 
+    def restart(self) -> None:  # noqa: B027 - a file has no server
+        """Stop the server in the middle of whatever it does, and start it again; nothing where there is none."""
+
+    def cut_connections(self, url: str) -> None:  # noqa: B027 - a file has no server
+        """End every connection to a database; nothing where there are none."""
+
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

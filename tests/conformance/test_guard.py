@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lapse.model.job import JobStatus
 from lapse.runner import guard
 from tests.conformance.harness import Harness
 
-ROWS = guard.SMALL_TABLE_ROWS
+ROWS = 1_000
+
+
+@pytest.fixture(autouse=True)
+def _small_tables_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "SMALL_TABLE_ROWS", ROWS)
 
 
 def _fill(h: Harness, expired: int, oldest: str | None = None, rows: int = ROWS) -> None:
@@ -32,8 +39,8 @@ def _assert_held(h: Harness, words: str) -> None:
 def test_a_first_run_that_would_delete_most_of_a_table_is_held(h: Harness) -> None:
     h.events()
     _fill(h, ROWS // 2 + 1)
-    _assert_held(h, "5,001 of 10,000 rows (50%)")
-    _assert_held(h, "5,001 of 10,000 rows (50%)")
+    _assert_held(h, "501 of 1,000 rows (50%)")
+    _assert_held(h, "501 of 1,000 rows (50%)")
     assert len(h.ids()) == ROWS
     result = h.db.run(confirm=True)
     assert result.deleted == ROWS // 2 + 1
@@ -69,9 +76,8 @@ def test_implausible_times_are_held(h: Harness) -> None:
     _fill(h, 10, oldest="'1970-01-02 00:00:00'")
     _assert_held(h, "the oldest row is from 1970-01-0")
     h.sql("DELETE FROM events WHERE id = 0")
-    assert h.db.run("events").deleted == 0 or len(h.ids()) == ROWS - 10
     h.insert((0, h.at()))
-    assert h.db.run("events").complete
+    assert h.db.run("events").deleted == 9
 
 
 def test_the_guard_can_be_switched_off(h: Harness) -> None:
@@ -85,5 +91,5 @@ def test_the_guard_can_be_switched_off(h: Harness) -> None:
 
 def test_a_small_table_is_not_worth_a_question(h: Harness) -> None:
     h.events()
-    _fill(h, 1000, oldest="'1970-01-02 00:00:00'", rows=1000)
-    assert h.run_one().counts.deleted == 1000
+    _fill(h, ROWS - 1, oldest="'1970-01-02 00:00:00'", rows=ROWS - 1)
+    assert h.run_one().counts.deleted == ROWS - 1

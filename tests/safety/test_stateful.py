@@ -10,6 +10,7 @@ import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -133,7 +134,11 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-TestHistories = Histories.TestCase
+# A crash takes the supervisor's thread along, at whatever statement it has come to.
+_thread_may_die = pytest.mark.filterwarnings(
+    "ignore:Exception in thread lapse-supervisor:pytest.PytestUnhandledThreadExceptionWarning"
+)
+TestHistories = _thread_may_die(Histories.TestCase)
 TestHistories.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -14,7 +14,7 @@ from lapse.engines.sqlite import forecast
 from lapse.errors import LapseError
 
 NOW = datetime(2026, 3, 15, 12, 0, 0, tzinfo=UTC)
-ROWS = 300_000
+ROWS = 150_000
 
 
 @pytest.fixture
@@ -30,10 +30,12 @@ def _insert(db: Lapse, moments: list[datetime], step: int = 1) -> None:
     with db.engine.connection() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
+        raw.execute("BEGIN")
         raw.executemany(
             "INSERT INTO events VALUES (?, ?, 'some text')",
             [(number * step, int(moment.timestamp())) for number, moment in enumerate(moments)],
         )
+        raw.execute("COMMIT")
 
 
 def _moments(pattern: str) -> list[datetime]:

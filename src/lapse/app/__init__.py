@@ -7,7 +7,6 @@ from types import TracebackType
 
 from sqlalchemy import Connection
 
-from lapse.app.declaring import Declarer
 from lapse.app.doctor import Doctor, Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
@@ -31,6 +30,8 @@ from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
+from lapse.runner.controller import Reading, describe_gauges
+from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import RunResult, Worker
@@ -104,7 +105,7 @@ class Lapse:
 
     def status(self) -> list[TableStatus]:
         with self.catalog.reading() as connection:
-            return table_statuses(connection, self.engine.now(connection))
+            return table_statuses(connection, self.engine.now(connection), self.engine)
 
     def jobs(self) -> list[Job]:
         """Jobs that are active now."""
@@ -166,10 +167,11 @@ class Lapse:
 
         `confirm` lets first runs pass that would be held because they look like a mistake.
         """
+        worker = self.worker(listener)
+        worker.read_comments()
         if confirm:
             self.confirm(table)
-        only = None if table is None else self._stored(table)
-        return self.worker(listener).run(only)
+        return worker.run(None if table is None else self._stored(table))
 
     def confirm(self, table: str | None = None) -> None:
         """Let the first run of a table, or of all, pass, however many rows it deletes."""
@@ -226,6 +228,15 @@ class Lapse:
         with self.catalog.writing() as connection:
             name = settings.reset_setting(connection, name)
         return name, setting_model.find(name).default
+
+    def confirm_clock(self) -> bool:
+        """Trust the database's clock again after it jumped ahead; False if it was trusted."""
+        with self.catalog.writing() as connection:
+            return settings.trust_clock(connection)
+
+    def gauges(self) -> tuple[Reading, ...]:
+        """How strained the server is, as the controller sees it."""
+        return describe_gauges(self.catalog)
 
     def _set_pause(self, table: str, pause: bool) -> None:
         stored = self._stored(table)

@@ -8,12 +8,23 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from lapse.app.declaring import Declarer
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
-from lapse.errors import Drift, LapseError, Refused, TableNotFound
+from lapse.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    LapseError,
+    Refused,
+    Retryable,
+    TableNotFound,
+)
+from lapse.model.policy import PolicyChange
 from lapse.runner import declared as declaring
+from lapse.runner.comments import CommentReader
+from lapse.runner.declarer import Declarer
+from lapse.runner.identity import DISARMED
 
 
 class Level(StrEnum):
@@ -40,11 +51,18 @@ class Doctor:
         self._declarer = Declarer(catalog)
 
     def examine(self, *, repair: bool) -> list[Finding]:
+        problems = CommentReader(self._catalog).run_once()
+        findings = [Finding(level=Level.PROBLEM, subject=str(p.table), text=p.reason) for p in problems]
         with self._catalog.reading() as connection:
             known = policies.list_policies(connection)
-        findings: list[Finding] = []
         for stored in known:
-            found = list(self._examine_policy(stored, repair=repair))
+            try:
+                found = list(self._examine_policy(stored, repair=repair))
+            except (Retryable, DatabaseUnavailable):
+                raise
+            except DatabaseError as error:
+                # Often a privilege that this role lacks; the others are looked at all the same.
+                found = [Finding(level=Level.PROBLEM, subject=str(stored.table), text=error.message, fix=error.hint)]
             findings += found or [Finding(level=Level.OK, subject=str(stored.table), text="in order")]
         return findings
 
@@ -92,9 +110,27 @@ class Doctor:
                 return
         if declaring.fingerprint(declared) != stored.fingerprint:
             yield self._accept_shape(stored, declared, repair=repair)
+        if any(part.trouble == DISARMED for part in policies.list_tables(self._catalog.bind(connection), stored.id)):
+            yield self._arm(stored, repair=repair)
+        lacking = self._engine.privileges(connection, declared)
+        yield from (Finding(level=Level.PROBLEM, subject=subject, text=a.text, fix=a.statement) for a in lacking)
+        if lacking:
+            return
         self._engine.check(connection, declared, stored.policy)
         for advice in self._engine.advice(connection, declared):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
+
+    def _arm(self, stored: StoredPolicy, *, repair: bool) -> Finding:
+        if repair:
+            with self._catalog.writing() as connection:
+                self._declarer.change(connection, stored.table, PolicyChange(set={"pause": False}), stored.source)
+        return Finding(
+            level=Level.PROBLEM,
+            subject=str(stored.table),
+            text=DISARMED,
+            fix=f"lapse resume URL {stored.table}",
+            mended=repair,
+        )
 
     def _reinstall(self, stored: StoredPolicy, declared: Declared, missing: list[str], *, repair: bool) -> Finding:
         text = f"missing in the database: {', '.join(missing)}"

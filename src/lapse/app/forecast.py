@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from sqlalchemy import Connection
 
@@ -17,8 +18,10 @@ from lapse.model.table import MANAGED_COLUMN, TableName
 FORECAST_DAYS = 30
 NEVER = timedelta(days=100 * 365)
 """A row that has not expired by then is taken for one that never does."""
-ARRIVAL_WINDOWS = (timedelta(days=7), timedelta(days=1), timedelta(hours=1))
-"""How far back arrivals are counted: the longest of these that the table's age and TTL fill."""
+ARRIVAL_WINDOW = timedelta(days=7)
+"""How far back arrivals are counted: a week has all days of one in it. A shorter TTL has a shorter window."""
+ARRIVAL_PARTS = 7
+"""The window begins with the first of its parts in which anything arrived, for the sake of young tables."""
 DAY = timedelta(days=1)
 
 Shift = Callable[[datetime], datetime]
@@ -94,15 +97,18 @@ class Forecaster:
 
     def _instants(self, now: datetime) -> list[datetime]:
         wanted = {now + DAY * number for number in range(self._days + 1)} | {now + NEVER}
-        if self._ttl:
-            arrived = self._ttl.added_to(now)
-            wanted |= {arrived, *(arrived - window for window in self._windows())}
+        wanted |= set(self._arrivals(now))
         # Nothing before now: the first is that of now.
         return sorted(moment for moment in wanted if moment >= now)
 
-    def _windows(self) -> list[timedelta]:
-        lifetime = timedelta(seconds=self._ttl.approximate_seconds if self._ttl else 0)
-        return [window for window in ARRIVAL_WINDOWS if window <= lifetime] or [lifetime]
+    def _arrivals(self, now: datetime) -> list[datetime]:
+        """When rows expire that arrived at the edges of the window's parts; the last of them arrive now."""
+        if not self._ttl:
+            return []
+        lifetime = timedelta(seconds=self._ttl.approximate_seconds)
+        window, arrived = min(ARRIVAL_WINDOW, lifetime), self._ttl.added_to(now)
+        edges = [arrived - window * part / ARRIVAL_PARTS for part in range(ARRIVAL_PARTS, -1, -1)]
+        return [max(edge, now) for edge in edges]
 
     def _forecast(self, now: datetime, totals: Mapping[datetime, int], found: Expiring) -> Forecast:
         days = tuple(
@@ -126,17 +132,14 @@ class Forecaster:
         )
 
     def _steady(self, now: datetime, totals: Mapping[datetime, int], found: Expiring) -> SteadyState | None:
-        if not self._ttl or not found.rows:
+        edges = self._arrivals(now)
+        begin = next((edge for edge, after in pairwise(edges) if totals[after] > totals[edge]), None)
+        if not self._ttl or not found.rows or begin is None:
             return None
-        arrived = self._ttl.added_to(now)
-        for window in self._windows():
-            before = totals.get(arrived - window, 0)
-            if before or window == self._windows()[-1]:
-                per_day = (totals[arrived] - before) / (window / DAY)
-                lasting = found.rows - totals[now + NEVER]
-                rows = round(per_day * self._ttl.approximate_seconds / DAY.total_seconds()) + lasting
-                return SteadyState(ttl=self._ttl, rows_per_day=per_day, rows=rows, bytes=_share(rows, found))
-        return None
+        per_day = (totals[edges[-1]] - totals[begin]) / ((edges[-1] - begin) / DAY)
+        lasting = found.rows - totals[now + NEVER]
+        rows = round(per_day * self._ttl.approximate_seconds / DAY.total_seconds()) + lasting
+        return SteadyState(ttl=self._ttl, rows_per_day=per_day, rows=rows, bytes=_share(rows, found))
 
 
 def _day(start: datetime, rows: int, found: Expiring) -> ForecastDay:

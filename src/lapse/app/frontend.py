@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
+from sqlalchemy.exc import DBAPIError
 
-from lapse.app.declaring import Declarer
 from lapse.app.result import Result
 from lapse.catalog import Catalog, jobs, policies, settings
 from lapse.ddl import render
-from lapse.errors import TableNotFound, Unsupported
+from lapse.errors import LapseError, TableNotFound, Unsupported
 from lapse.model import settings as setting_model
 from lapse.model.statement import (
     AlterColumn,
@@ -32,6 +33,7 @@ from lapse.model.statement import (
 )
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -83,8 +85,18 @@ class Frontend:
             return Result(rowcount=0, notices=(notice,))
         with self._engine.atomic(connection):
             self._run(connection, statement.text, parameters)
-            notices = self._declarer.change(connection, statement.table, statement.change)
+            try:
+                notices = self._declarer.change(connection, statement.table, statement.change)
+            except (LapseError, DBAPIError):
+                self._undo_create(connection, statement)
+                raise
         return Result(rowcount=0, notices=notices)
+
+    def _undo_create(self, connection: Connection, statement: CreateTable) -> None:
+        """Where a rollback would leave the new table. With IF NOT EXISTS it might be somebody else's, so it stays."""
+        if not self._engine.features.transactional_ddl and not statement.if_not_exists:
+            with suppress(LapseError), self._engine.errors():
+                self._engine.discard(connection, statement.table)
 
     def _alter(self, connection: Connection, statement: AlterTable, parameters: Parameters) -> Result:
         if statement.if_exists and not self._exists(connection, statement.table):

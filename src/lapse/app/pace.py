@@ -28,8 +28,8 @@ def pace_of(policy: Policy, jobs: Sequence[Job]) -> Pace | None:
         if job.status is JobStatus.FINISHED and job.counts.deleted and job.summary:
             summary = json.loads(job.summary)
             deleted += job.counts.deleted
-            # The job's clock may stand still, the stopwatch of its tasks does not.
-            seconds += summary.get("worked_seconds", 0.0) + summary.get("waited_seconds", 0.0)
+            # By the stopwatch of its tasks, which worked side by side or one after the other.
+            seconds += summary.get("task_seconds", 0.0)
     if not deleted or seconds <= 0:
         return None if limit is None else Pace(rows_per_second=limit)
     pace = deleted / seconds

@@ -41,16 +41,26 @@ class Catalog:
         return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})
 
     def is_installed(self, connection: Connection) -> bool:
-        return self._ready or migrations.installed_version(connection, self.engine.catalog_schema) is not None
+        return self._ready or self._version(connection) is not None
+
+    def _version(self, connection: Connection) -> int | None:
+        return migrations.installed_version(self.bind(connection), self.engine.catalog_schema)
 
     def ensure(self, connection: Connection) -> None:
         """Install or upgrade, inside the caller's transaction."""
         if self._ready:
             return
-        version = migrations.installed_version(connection, self.engine.catalog_schema)
-        if version is None:
-            migrations.install(connection)
-        else:
+        version = self._version(connection)
+        if version == VERSION:
+            return
+        with self.engine.exclusively(connection):
+            if version is None:
+                self.engine.prepare_catalog(connection)
+            # Somebody else may have been first.
+            version = self._version(connection)
+            if version is None:
+                migrations.install(connection)
+                return
             migrations.check(version)
             if version < VERSION:
                 migrations.upgrade(connection, version)
@@ -59,7 +69,7 @@ class Catalog:
         """Raises CatalogMissing where nothing was ever declared."""
         if self._ready:
             return
-        version = migrations.installed_version(connection, self.engine.catalog_schema)
+        version = self._version(connection)
         if version is None:
             raise CatalogMissing(
                 "no TTL policy was ever declared in this database",

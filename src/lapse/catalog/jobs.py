@@ -29,8 +29,12 @@ def create_job(
     ranges: Sequence[KeyRange],
     now: datetime,
     owner: str | None,
+    behind: float = 0.0,
 ) -> Job:
-    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists."""
+    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists.
+
+    `behind` is the share of the promised time that has passed.
+    """
     values = {
         "table_id": table_id,
         "active_table_id": table_id,
@@ -49,6 +53,7 @@ def create_job(
         "changed_at": now,
         "owner_id": owner,
         "tasks_total": len(ranges),
+        "behind": behind,
     }
     try:
         result = connection.execute(insert(job).values(**values))
@@ -95,9 +100,10 @@ def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = 
     return [_job(row) for row in connection.execute(query).mappings()]
 
 
-def last_jobs(connection: Connection) -> dict[int, Job]:
-    """The newest ended job of each physical table."""
-    newest = select(func.max(job.c.job_id)).where(job.c.finished_at.is_not(None)).group_by(job.c.table_id)
+def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Job]:
+    """The newest ended job of each physical table; with `complete`, the newest that finished."""
+    ended = job.c.status == JobStatus.FINISHED if complete else job.c.finished_at.is_not(None)
+    newest = select(func.max(job.c.job_id)).where(ended).group_by(job.c.table_id)
     rows = connection.execute(_query().where(job.c.job_id.in_(newest))).mappings()
     return {row["table_id"]: _job(row) for row in rows}
 

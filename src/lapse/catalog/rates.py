@@ -9,8 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.schema import rate
+from lapse.errors import Retryable
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -24,7 +26,10 @@ def take(connection: Connection, name: str, per_second: int, count: int, now: da
     start = max(int(free_at), now_us) if free_at is not None else now_us
     after = start + count * MICROSECONDS // per_second
     if free_at is None:
-        connection.execute(insert(rate).values(name=name, free_at_us=after))
+        try:
+            connection.execute(insert(rate).values(name=name, free_at_us=after))
+        except IntegrityError as error:
+            raise Retryable(f"another worker was first to use the rate limit {name}") from error
     else:
         connection.execute(update(rate).where(rate.c.name == name).values(free_at_us=after))
     return (start - now_us) / MICROSECONDS

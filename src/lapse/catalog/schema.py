@@ -58,6 +58,9 @@ class Instant(TypeDecorator[datetime]):
 
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
+_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+"""Whatever the database's defaults are: rows and catalog commit together, and names that differ in case differ."""
+
 metadata = MetaData()
 
 meta = Table(
@@ -65,6 +68,7 @@ meta = Table(
     metadata,
     Column("name", String(WORD_LENGTH), primary_key=True),
     Column("value", Text, nullable=False),
+    **_MYSQL,
 )
 
 policy = Table(
@@ -86,6 +90,7 @@ policy = Table(
     Column("held", Text),
     UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
     sqlite_autoincrement=True,
+    **_MYSQL,
 )
 
 policy_version = Table(
@@ -95,6 +100,7 @@ policy_version = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("options", Text, nullable=False),
     Column("changed_at", Instant, nullable=False),
+    **_MYSQL,
 )
 
 table = Table(
@@ -108,6 +114,7 @@ table = Table(
     Column("trouble", Text),
     UniqueConstraint("policy_id", "partition_name", name="lapse_table_of_policy"),
     sqlite_autoincrement=True,
+    **_MYSQL,
 )
 
 job = Table(
@@ -135,6 +142,7 @@ job = Table(
     Column("changed_at", Instant, nullable=False),
     Column("owner_id", String(NAME_LENGTH)),
     Column("tasks_total", Integer, nullable=False),
+    Column("behind", Float, nullable=False, default=0.0),
     Column("selected", BigInteger, nullable=False, default=0),
     Column("deleted", BigInteger, nullable=False, default=0),
     Column("held", BigInteger, nullable=False, default=0),
@@ -144,6 +152,7 @@ job = Table(
     Column("summary", Text),
     Index("lapse_job_by_table", "table_id", "job_id"),
     sqlite_autoincrement=True,
+    **_MYSQL,
 )
 
 task = Table(
@@ -167,11 +176,14 @@ task = Table(
     Column("errors", BigInteger, nullable=False, default=0),
     Column("batches", BigInteger, nullable=False, default=0),
     Column("worked_seconds", Float, nullable=False, default=0.0),
+    Column("locked_seconds", Float, nullable=False, default=0.0),
+    Column("lasted_seconds", Float, nullable=False, default=0.0),
     Column("waited_seconds", Float, nullable=False, default=0.0),
     Column("pause_reason", Text),
     Column("last_error", Text),
     UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
     sqlite_autoincrement=True,
+    **_MYSQL,
 )
 
 setting = Table(
@@ -180,6 +192,7 @@ setting = Table(
     Column("name", String(WORD_LENGTH), primary_key=True),
     Column("value", Text, nullable=False),
     Column("changed_at", Instant, nullable=False),
+    **_MYSQL,
 )
 
 worker = Table(
@@ -191,6 +204,7 @@ worker = Table(
     Column("started_at", Instant, nullable=False),
     Column("heartbeat_at", Instant, nullable=False),
     Column("state", Text, nullable=False),
+    **_MYSQL,
 )
 
 rate = Table(
@@ -198,6 +212,7 @@ rate = Table(
     metadata,
     Column("name", String(NAME_LENGTH), primary_key=True),
     Column("free_at_us", BigInteger, nullable=False),
+    **_MYSQL,
 )
 """One row per rate limit: the microsecond of the epoch from which the next row may be taken."""
 

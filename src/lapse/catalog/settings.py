@@ -32,3 +32,14 @@ def reset_setting(connection: Connection, name: str) -> str:
     name = model.find(name).name
     connection.execute(delete(setting).where(setting.c.name == name))
     return name
+
+
+def hold_clock(connection: Connection, reason: str, now: datetime) -> None:
+    """Stop all jobs until `trust_clock`."""
+    trust_clock(connection)
+    connection.execute(insert(setting).values(name=model.CLOCK_HOLD, value=reason, changed_at=now))
+
+
+def trust_clock(connection: Connection) -> bool:
+    """True if the clock was not trusted before."""
+    return connection.execute(delete(setting).where(setting.c.name == model.CLOCK_HOLD)).rowcount > 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, and_, func, or_, select, update
 
-from lapse.catalog.schema import job, task
+from lapse.catalog.schema import job, meta, task
 from lapse.errors import Fenced
 from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
 
@@ -21,13 +22,18 @@ _CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """What a task has done so far, all runs of it together."""
+    """What a task has done so far, all runs of it together.
+
+    It lasted as long as it worked, waited and kept its books; of its work, the transactions were `locked_seconds`.
+    """
 
     cursor: str | None
     sweep: int
     counts: Counts
     worked_seconds: float
     waited_seconds: float
+    locked_seconds: float = 0.0
+    lasted_seconds: float = 0.0
     pause_reason: str | None = None
     last_error: str | None = None
 
@@ -35,9 +41,10 @@ class Progress:
 def claim_task(
     connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
 ) -> Task | None:
-    """Take a waiting task, or one whose owner has been silent since `silent_since`; fewest runners first.
+    """Take a waiting task, or one whose owner has been silent since `silent_since`.
 
-    `jobs` limits the choice to these. Inside the caller's transaction.
+    The table with fewest runners comes first, among equals the one furthest behind its promise: a huge table never
+    starves the others. `jobs` limits the choice to these. Inside the caller's transaction.
     """
     mate = task.alias("mate")
     runners = (
@@ -45,20 +52,12 @@ def claim_task(
         .where(mate.c.job_id == task.c.job_id, mate.c.status == TaskStatus.RUNNING)
         .scalar_subquery()
     )
-    free = or_(
-        task.c.status == TaskStatus.WAITING,
-        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
-    )
     query = (
-        select(task)
-        .join(job, job.c.job_id == task.c.job_id)
-        .where(free, job.c.status.in_(_CLAIMABLE_JOBS))
-        .order_by(runners, task.c.job_id, task.c.ordinal)
+        _claimable(select(task), silent_since, jobs)
+        .order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal)
         .limit(1)
         .with_for_update(of=task, skip_locked=True)
     )
-    if jobs is not None:
-        query = query.where(task.c.job_id.in_(jobs))
     row = connection.execute(query).mappings().first()
     if row is None:
         return None
@@ -68,6 +67,17 @@ def claim_task(
         .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
     )
     return _task(row, fence=row["fence"] + 1, owner=owner) if taken.rowcount == 1 else None
+
+
+def any_claimable(connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None) -> bool:
+    """Is it worth a transaction to try?"""
+    query = _claimable(select(task.c.task_id), silent_since, jobs).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def lock_claims(connection: Connection) -> None:
+    """Let one worker at a time count the running tasks and claim another."""
+    connection.execute(select(meta.c.value).with_for_update()).all()
 
 
 def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
@@ -107,14 +117,26 @@ def list_tasks(connection: Connection, job_id: int) -> list[Task]:
     return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
 
 
-def worked_seconds(connection: Connection, job_id: int) -> tuple[float, float]:
-    """(worked, waited) of all tasks of a job."""
-    row = connection.execute(
-        select(
-            func.coalesce(func.sum(task.c.worked_seconds), 0.0), func.coalesce(func.sum(task.c.waited_seconds), 0.0)
-        ).where(task.c.job_id == job_id)
-    ).one()
-    return float(row[0]), float(row[1])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phases:
+    """Where the time of a job's tasks went; the parts add up to `lasted`."""
+
+    lasted: float
+    worked: float
+    locked: float
+    waited: float
+
+    @property
+    def other(self) -> float:
+        return max(0.0, self.lasted - self.worked - self.waited)
+
+
+def phases(connection: Connection, job_id: int) -> Phases:
+    """All tasks of a job together."""
+    names = ("lasted", "worked", "locked", "waited")
+    sums = [func.coalesce(func.sum(task.c[f"{name}_seconds"]), 0.0).label(name) for name in names]
+    row = connection.execute(select(*sums).where(task.c.job_id == job_id)).mappings().one()
+    return Phases(**{name: float(row[name]) for name in names})
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:
@@ -125,6 +147,8 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
         counts=_counts(row),
         worked_seconds=row["worked_seconds"],
         waited_seconds=row["waited_seconds"],
+        locked_seconds=row["locked_seconds"],
+        lasted_seconds=row["lasted_seconds"],
         pause_reason=row["pause_reason"],
         last_error=row["last_error"],
     )
@@ -141,6 +165,15 @@ def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -
 def last_errors(connection: Connection, job_id: int) -> list[str]:
     query = select(task.c.last_error).where(task.c.job_id == job_id, task.c.last_error.is_not(None)).distinct()
     return [str(row[0]) for row in connection.execute(query)]
+
+
+def _claimable(query: Select[Any], silent_since: datetime, jobs: Collection[int] | None) -> Select[Any]:
+    free = or_(
+        task.c.status == TaskStatus.WAITING,
+        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
+    )
+    query = query.join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+    return query if jobs is None else query.where(task.c.job_id.in_(jobs))
 
 
 def _write(connection: Connection, lease: Task, **values: object) -> None:
@@ -164,6 +197,8 @@ def _values(progress: Progress) -> dict[str, object]:
         "batches": counts.batches,
         "worked_seconds": progress.worked_seconds,
         "waited_seconds": progress.waited_seconds,
+        "locked_seconds": progress.locked_seconds,
+        "lasted_seconds": progress.lasted_seconds,
         "pause_reason": progress.pause_reason,
         "last_error": progress.last_error,
     }

@@ -56,6 +56,7 @@ def status_record(status: TableStatus) -> Record:
         "current_job": None if status.current is None else job_record(status.current),
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
+        "native": dict(status.native),
     }
 
 

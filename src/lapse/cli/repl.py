@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Repl:
                 for notice in result.notices:
                     self._output.notice(notice)
         except LapseError as error:
-            report(error)
+            report(error, sys.argv)
         except KeyboardInterrupt:
             self._output.notice("interrupted")
 

@@ -23,6 +23,8 @@ def status(url: Url = None, as_json: Json = False) -> None:
     else:
         columns = ("table", "state", "rows expire", "next run (UTC)", "last job", "deleted")
         output.table(columns, [_row(each) for each in statuses], right=("deleted",))
+        for counters in [each.native for each in statuses if each.native][:1]:
+            output.line("the engine counts " + ", ".join(f"{name} {value:,}" for name, value in counters.items()))
 
 
 def _row(status: TableStatus) -> tuple[object, ...]:

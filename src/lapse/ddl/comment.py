@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapse.errors import InvalidValue
+from lapse.model import knobs
 from lapse.model.interval import Interval, from_seconds
 from lapse.model.policy import PartitionRule
 
 NEVER = "NULL"
 """The expression of a table on which only some partitions have TTL: no row outside them expires."""
 
-_ITEM = re.compile(r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
+_ITEM = re.compile(
+    r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE
+)
+_KNOB = re.compile(r"\s*(?P<name>ttl_\w+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE)
+_WORDS_BEFORE = re.compile(r"^.*\s(?=\S*ttl_\w+\s*=)", re.DOTALL)
+_QUOTED = re.compile(r"^(['\"])([^'\"]*)\1$")
 MAX_SECONDS = 2**31
 
 
@@ -43,13 +49,53 @@ def parse_comment(text: str) -> CommentRules | None:
         match = _ITEM.fullmatch(item)
         if match is None:
             continue
-        if match["what"] == "duration":
+        _refuse_upper_case(item)
+        if match["what"].lower() == "duration":
             durations[match["partition"]] = _seconds(match["value"])
         else:
             columns[match["partition"]] = _column(match["value"])
     if not durations and not columns:
         return None
     return _rules(durations, columns)
+
+
+def _refuse_upper_case(item: str) -> None:
+    """MyRocks reads its own words in lower case only and says nothing about others."""
+    key = item.partition("=")[0].strip()
+    word = "ttl_duration" if key.lower().endswith("ttl_duration") else "ttl_col"
+    if not key.endswith(word):
+        raise InvalidValue("COMMENT", item.strip(), f"must be written in lower case: {word}=…")
+
+
+def parse_comment_policy(text: str) -> dict[str, Any] | None:
+    """Fields of the policy that a table's comment declares, `ttl_…` knobs included; None when it is just a comment.
+
+    Words may stand before the first item, as in `Events. ttl_duration=60;ttl_col=ts;`.
+    """
+    items = [_WORDS_BEFORE.sub("", item) for item in text.split(";")]
+    rules = parse_comment(";".join(items))
+    fields: dict[str, Any] = {} if rules is None else rules.fields()
+    for item in items:
+        knob = _KNOB.fullmatch(item)
+        if knob is None or _ITEM.fullmatch(item):
+            continue
+        name, value = knob["name"].lower(), _QUOTED.sub(r"\2", knob["value"])
+        found = knobs.find(name)
+        if found.field == "expression":
+            fields |= _expression_fields(found.parse(value, name))
+        elif found.field is not None:
+            fields[found.field] = found.parse(value, name)
+    return fields or None
+
+
+def _expression_fields(text: str) -> dict[str, Any]:
+    """`column + interval` is recognised, so that an index serves it."""
+    from lapse.ddl.expression import parse_expression, recognise_column
+
+    recognised = recognise_column(parse_expression(text, columns=None))
+    if recognised is None:
+        return {"expression": text}
+    return {"column": recognised[0], "interval": recognised[1]}
 
 
 def _rules(durations: dict[str | None, Interval], columns: dict[str | None, str]) -> CommentRules:

@@ -27,6 +27,14 @@ def open_engine(url: str, clock: Clock | None = None) -> Engine:
         from lapse.engines.sqlite.engine import SqliteEngine
 
         return SqliteEngine(parsed, clock)
+    if backend in ("mysql", "mariadb"):
+        from lapse.engines.mysql.engine import MysqlEngine
+
+        return MysqlEngine(parsed, clock)
+    if backend in ("postgresql", "postgres"):
+        from lapse.engines.postgres.engine import PostgresEngine
+
+        return PostgresEngine(parsed, clock)
     raise UnsupportedUrl(f"no engine serves URLs that begin with {parsed.drivername}:", hint=f"use {SCHEMES}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -132,6 +132,25 @@ class Advice:
     statement: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """One sign of strain on the server.
+
+    Below `soft` there is room; at `soft` Lapse works no more than its mode allows; at `stop` it does nothing. `value`
+    is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
+    smoothed before they are judged. `counter` values only grow: their rate per second is judged.
+    """
+
+    name: str
+    value: float | None
+    soft: float
+    stop: float = float("inf")
+    unit: str = ""
+    averaged: bool = False
+    counter: bool = False
+    note: str | None = None
+
+
 class Engine(ABC):
     name: ClassVar[str]
     """As in `lapse.open(url).engine.name`: sqlite, postgres, mysql, mariadb."""
@@ -171,6 +190,10 @@ class Engine(ABC):
     def in_transaction(self, connection: Connection) -> bool:
         """Is a transaction open on this connection that somebody else will end?"""
 
+    def exclusively(self, connection: Connection) -> AbstractContextManager[None]:
+        """Nobody else installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
+        return nullcontext()
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """The one boundary where a driver's errors become Lapse's."""
@@ -197,6 +220,9 @@ class Engine(ABC):
     def close(self) -> None:
         self.database.dispose()
 
+    def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
+        """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
+
     # Tables
 
     @abstractmethod
@@ -210,6 +236,22 @@ class Engine(ABC):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
+
+    def discard(self, connection: Connection, name: TableName) -> None:
+        """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
+        raise NotImplementedError
+
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
+        return None
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        """Comments of tables that may hold a policy."""
+        return []
+
+    def identity(self, connection: Connection) -> str | None:
+        """What tells this database from a restored or cloned copy of it; None where nothing does."""
+        return None
 
     # Policies
 
@@ -240,6 +282,10 @@ class Engine(ABC):
     @abstractmethod
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        return []
 
     # Deleting
 
@@ -278,9 +324,22 @@ class Engine(ABC):
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         """Some rows that the target would delete."""
 
+    def native_counters(self, connection: Connection) -> Mapping[str, int]:
+        """What the engine itself counts about the TTL it has of its own; empty where it has none."""
+        return {}
+
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
         return 0
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        """How strained the server is, from what this role may read; cheap enough for once a second."""
+        return []
+
+    def scalar(self, connection: Connection, sql: str) -> float:
+        """The number that a query of the operator's own gives, for a gate."""
+        value = connection.exec_driver_sql(sql).scalar()
+        return float(value) if value is not None else 0.0
 
     # Statements of the user's
 

@@ -101,7 +101,12 @@ class Policy:
         if rule is None:
             return self
         if rule.column is None and self.column is None:
-            return replace(self, expire_after=rule.after, partitions=())
+            # The table stamps its own duration, so the partition's rows live for what is left of theirs.
+            stamped = self.expire_after.micros if self.expire_after is not None else 0
+            left = Interval(micros=max(0, rule.after.micros - stamped))
+            return replace(
+                self, expire_after=rule.after, column=MANAGED_COLUMN, interval=left, expression=None, partitions=()
+            )
         return replace(self, column=rule.column or self.column, interval=rule.after, expression=None, partitions=())
 
     def same_expiry(self, other: Policy) -> bool:

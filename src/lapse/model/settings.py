@@ -16,6 +16,9 @@ MAX_INT = 2**63 - 1
 MAX_BATCH = 10_240
 MAX_WORKERS = 256
 HOURLY = "@hourly"
+CLOCK_HOLD = "lapse_clock_hold"
+"""Stored beside the settings, but not one: why the database's clock is not trusted, until somebody confirms it."""
+MODES = ("whisper", "gentle", "fast")
 AUTO = -1
 """`tidb_ttl_running_tasks`: Lapse decides."""
 
@@ -62,10 +65,22 @@ class Settings:
     job_timeout: Interval
     history_retention: Interval
     heartbeat_interval: Interval
+    mode: str
+    gate_sql: str
+    clock_hold: str | None = None
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Settings:
-        return cls(**{field: read(name, texts.get(name)) for field, name in _FIELDS.items()})
+        values = {field: read(name, texts.get(name)) for field, name in _FIELDS.items()}
+        return cls(**values, clock_hold=texts.get(CLOCK_HOLD))
+
+    def obstacle(self, now: datetime) -> str | None:
+        """What keeps every job from running now."""
+        if not self.job_enable:
+            return "tidb_ttl_job_enable is OFF"
+        if self.clock_hold is not None:
+            return self.clock_hold
+        return None if self.window_is_open(now) else "outside the schedule window"
 
     def window_is_open(self, now: datetime) -> bool:
         """The window includes its last minute and may cross midnight."""
@@ -124,6 +139,17 @@ def _interval(text: str, name: str) -> Interval:
     if not value:
         raise InvalidValue(name, text, "must be more than nothing")
     return value
+
+
+def _mode(text: str, name: str) -> str:
+    word = text.strip().lower()
+    if word not in MODES:
+        raise InvalidValue(name, text, f"must be one of {', '.join(MODES)}")
+    return word
+
+
+def _text(text: str, name: str) -> str:
+    return text.strip()
 
 
 def _run_interval(text: str, name: str) -> Interval | None:
@@ -236,6 +262,20 @@ SETTINGS: dict[str, Setting] = {
             help="How often a worker says that it lives; after two missed beats its tasks are taken over.",
             parse=_interval,
         ),
+        Setting(
+            name="lapse_mode",
+            default="gentle",
+            allowed=f"one of {', '.join(MODES)}",
+            help="How much of the time Lapse may delete while the application is at work.",
+            parse=_mode,
+        ),
+        Setting(
+            name="lapse_gate_sql",
+            default="",
+            allowed="a query that gives one number",
+            help="A gate of your own: while the query gives more than zero, or fails, nothing is deleted.",
+            parse=_text,
+        ),
     )
 }
 
@@ -253,4 +293,6 @@ _FIELDS = {
     "job_timeout": "lapse_job_timeout",
     "history_retention": "lapse_history_retention",
     "heartbeat_interval": "lapse_heartbeat_interval",
+    "mode": "lapse_mode",
+    "gate_sql": "lapse_gate_sql",
 }

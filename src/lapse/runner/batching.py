@@ -33,15 +33,20 @@ class BatchSizer:
         self._seen = 0
 
     @classmethod
-    def for_policy(cls, policy: Policy, settings: Settings, target_seconds: float) -> BatchSizer:
+    def for_policy(
+        cls, policy: Policy, settings: Settings, target_seconds: float, learned: int | None = None
+    ) -> BatchSizer:
+        """`learned` is the size that an earlier task of the same table came to."""
         bounds = [size for size in (policy.select_batch_size, policy.delete_batch_size) if size is not None]
         start = policy.delete_batch_size or settings.delete_batch_size
         ceiling = min(bounds) if bounds else (MAX_ROWS if policy.adaptive else start)
+        if learned is not None and policy.adaptive:
+            start = learned
         return cls(target_seconds=target_seconds, start=start, ceiling=ceiling, adaptive=policy.adaptive)
 
     def record(self, rows: int, seconds: float) -> None:
-        """Learn from a statement; one that found nothing says nothing about deleting."""
-        if not self.adaptive or rows <= 0:
+        """Learn from a statement; a quick one that found less than it might have taken was reading, not deleting."""
+        if not self.adaptive or rows <= 0 or (rows < self.size and seconds <= self.target_seconds):
             return
         self._rows = WEIGHT * self._rows + rows
         self._seconds = WEIGHT * self._seconds + max(seconds, 1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 
 from sqlalchemy import Connection
 
@@ -13,7 +14,7 @@ from lapse.engines.base import Declared, Engine
 from lapse.errors import Drift, InvalidValue, TableNotFound
 from lapse.model.expression import columns as expression_columns
 from lapse.model.policy import ColumnExpiry, Policy
-from lapse.model.table import MANAGED_COLUMN, Table
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 
 def declare(table: Table, policy: Policy) -> Declared:
@@ -32,6 +33,12 @@ def declare(table: Table, policy: Policy) -> Declared:
 
 def _columns_hint(table: Table) -> str:
     return f"its columns are {', '.join(column.name for column in table.columns)}"
+
+
+def partitions(engine: Engine, connection: Connection, table: Table, others: Collection[TableName]) -> list[str | None]:
+    """The physical tables under one policy: all leaves, but for those that have a policy of their own (`others`)."""
+    leaves = engine.leaves(connection, table)
+    return [leaf.name.partition for leaf in leaves if engine.standalone_name(leaf.name) not in others]
 
 
 def load(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:

@@ -11,12 +11,14 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
+from lapse.catalog.tasks import Phases
 from lapse.engines.base import Declared, Target
 from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
 from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
 from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
+from lapse.runner.promise import promise
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -59,6 +61,7 @@ class JobKeeper:
                     ranges=ranges,
                     now=self._engine.now(connection),
                     owner=self._owner,
+                    behind=self._behind(connection, stored, physical, cutoff),
                 )
                 self._schedule_next(connection, stored, physical, cutoff)
                 policies.set_trouble(connection, physical.id, None)
@@ -76,13 +79,13 @@ class JobKeeper:
             now = self._engine.now(connection)
             current = settings.load_settings(connection)
             stored = next((p for p in policies.list_policies(connection) if p.id == job.policy_id), None)
-            worked, waited = tasks.worked_seconds(connection, job_id)
-            verdict = judge(job, stored, current, now, worked)
+            spent = tasks.phases(connection, job_id)
+            verdict = judge(job, stored, current, now, spent.worked)
             status = self._ending(connection, job, verdict.status if verdict.ends else None, now, current)
             if status is not None:
                 errors = tasks.last_errors(connection, job_id)
                 reason = verdict.reason if verdict.ends else _failure_reason(status, errors)
-                summary = _summary(job, worked, waited, errors, now)
+                summary = _summary(job, spent, errors, now)
                 ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             elif verdict.status is JobStatus.PAUSED:
                 stored_jobs.mark_job(connection, job_id, JobStatus.PAUSED, verdict.reason, now)
@@ -100,8 +103,8 @@ class JobKeeper:
         with self._catalog.writing() as connection:
             now = self._engine.now(connection)
             job = stored_jobs.get_job(connection, job_id)
-            worked, waited = tasks.worked_seconds(connection, job_id)
-            summary = _summary(job, worked, waited, tasks.last_errors(connection, job_id), now)
+            spent = tasks.phases(connection, job_id)
+            summary = _summary(job, spent, tasks.last_errors(connection, job_id), now)
             ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
@@ -167,6 +170,11 @@ class JobKeeper:
         self._listener.job_ended(job)
         return job
 
+    def _behind(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, now: datetime) -> float:
+        last = stored_jobs.last_jobs(connection, complete=True).get(physical.id)
+        kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
+        return kept.lateness / kept.within
+
     def _schedule_next(
         self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, now: datetime
     ) -> None:
@@ -178,7 +186,7 @@ def _failure_reason(status: JobStatus, errors: list[str]) -> str | None:
     return "; ".join(errors)[:1000] if status is JobStatus.FAILED and errors else None
 
 
-def _summary(job: Job, worked: float, waited: float, errors: list[str], now: datetime) -> str:
+def _summary(job: Job, spent: Phases, errors: list[str], now: datetime) -> str:
     counts = job.counts
     return json.dumps(
         {
@@ -191,8 +199,11 @@ def _summary(job: Job, worked: float, waited: float, errors: list[str], now: dat
             "total_scan_task": job.tasks_total,
             "finished_scan_task": job.tasks_finished,
             "wall_seconds": round((now - (job.started_at or job.created_at)).total_seconds(), 3),
-            "worked_seconds": round(worked, 3),
-            "waited_seconds": round(waited, 3),
+            "task_seconds": round(spent.lasted, 3),
+            "select_seconds": round(spent.worked - spent.locked, 3),
+            "delete_seconds": round(spent.locked, 3),
+            "waited_seconds": round(spent.waited, 3),
+            "other_seconds": round(spent.other, 3),
             "scan_task_err": "; ".join(errors)[:1000],
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,7 +15,10 @@ from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
+from lapse.runner.clockwatch import ClockWatch
+from lapse.runner.comments import CommentReader
 from lapse.runner.guard import Guard
+from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
 from lapse.schedule import next_run
 
@@ -43,47 +47,66 @@ class Scheduler:
     def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
+        self._watch = ClockWatch()
+        self._identity = IdentityGuard(catalog)
         self._guard = Guard(catalog, keeper)
+        self.comments = CommentReader(catalog)
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
+        self._identity.run_once()
+        problems = {problem.table: problem.reason for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
             current = settings.load_settings(connection)
-            known = [only] if only is not None else policies.list_policies(connection)
+            # Read again where one was given: the guard or a comment may have changed it.
+            known = [p for p in policies.list_policies(connection) if only is None or p.id == only.id]
             active = stored_jobs.active_jobs(connection)
+        current = self._check_clock(now, current)
         for job in active:
             self._keeper.settle(job.id)
         made: list[Job] = []
-        skipped: list[Skip] = []
+        skipped = [Skip(table=table, reason=reason) for table, reason in problems.items()] if only is None else []
         for stored in known:
+            if stored.source == policies.COMMENT and stored.table in problems:
+                continue
             parts = self._physical_tables(stored)
             due = [physical for physical in parts if only is not None or _is_due(physical, now)]
-            if not due:
-                if stored.held is not None and stored.policy.guard:
-                    skipped += [Skip(table=_name(stored, part), reason=stored.held, held=True) for part in parts]
-                continue
-            reason = _why_not(stored, current, now)
-            held = self._guard.why_held(stored, parts) if reason is None else None
-            if reason is None and held is None:
-                made += [new for physical in due if (new := self._keeper.create(stored, physical)) is not None]
-                continue
+            reasons = {physical.id: _why_not(stored, physical, current, now) for physical in due}
+            free = [physical for physical in due if reasons[physical.id] is None]
+            held = self._guard.why_held(stored, parts) if free else stored.held if stored.policy.guard else None
             if held is not None:
-                self._look_again_later(stored, due, current, now)
-            skipped += [
-                Skip(table=_name(stored, physical), reason=reason or held or "", held=held is not None)
-                for physical in due
-            ]
+                self._look_again_later(stored, free, current, now)
+                skipped += [
+                    Skip(table=_name(stored, part), reason=reasons.get(part.id) or held, held=True) for part in parts
+                ]
+                continue
+            for physical in due:
+                reason = reasons[physical.id]
+                if reason is not None:
+                    skipped.append(Skip(table=_name(stored, physical), reason=reason))
+                elif (created := self._keeper.create(stored, physical)) is not None:
+                    made.append(created)
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
 
     def _look_again_later(
-        self, stored: StoredPolicy, due: list[PhysicalTable], current: Settings, now: datetime
+        self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
     ) -> None:
         """At the time of its next run: the rows may be others then."""
+        if held:
+            with self._catalog.writing() as connection:
+                for physical in held:
+                    policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
+
+    def _check_clock(self, now: datetime, current: Settings) -> Settings:
+        jump = self._watch.jump(now)
+        if jump is None:
+            return current
+        reason = f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock"
         with self._catalog.writing() as connection:
-            for physical in due:
-                policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
+            settings.hold_clock(connection, reason, now)
+            return settings.load_settings(connection)
 
     def _to_work_on(self, known: list[StoredPolicy], made: list[Job]) -> list[Job]:
         with self._catalog.reading() as connection:
@@ -93,9 +116,10 @@ class Scheduler:
         return list(({job.id: job for job in made} | found).values())
 
     def _physical_tables(self, stored: StoredPolicy) -> list[PhysicalTable]:
-        partitions = leaf_names(self._catalog.engine, stored)
         with self._catalog.reading() as connection:
             known = policies.list_tables(connection, stored.id)
+            others = {other.table for other in policies.list_policies(connection)} - {stored.table}
+        partitions = leaf_names(self._catalog.engine, stored, others)
         if {physical.partition for physical in known} == set(partitions):
             return known
         with self._catalog.writing() as connection:
@@ -112,14 +136,14 @@ class Scheduler:
                 workers.forget_workers(connection, silent_since=now - WORKER_MEMORY)
 
 
-def leaf_names(engine: Engine, stored: StoredPolicy) -> list[str | None]:
+def leaf_names(engine: Engine, stored: StoredPolicy, others: Collection[TableName]) -> list[str | None]:
     """Partitions of the policy's table; `[None]` for a plain table, and for one that is gone: its job says so."""
     with engine.connection() as connection:
         try:
             table = declaring.load(engine, connection, stored).table
         except Drift:
             return [None]
-        return [leaf.name.partition for leaf in engine.leaves(connection, table)]
+        return declaring.partitions(engine, connection, table, others)
 
 
 def _is_due(physical: PhysicalTable, now: datetime) -> bool:
@@ -127,14 +151,10 @@ def _is_due(physical: PhysicalTable, now: datetime) -> bool:
     return physical.next_run_at is None or physical.next_run_at <= now
 
 
-def _why_not(stored: StoredPolicy, current: Settings, now: datetime) -> str | None:
-    if not current.job_enable:
-        return "tidb_ttl_job_enable is OFF"
-    if stored.policy.pause:
-        return "ttl_pause is on"
-    if not current.window_is_open(now):
-        return "outside the schedule window"
-    return None
+def _why_not(stored: StoredPolicy, physical: PhysicalTable, current: Settings, now: datetime) -> str | None:
+    if stored.policy.pause and current.job_enable:
+        return DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
+    return current.obstacle(now)
 
 
 def _name(stored: StoredPolicy, physical: PhysicalTable) -> TableName:

@@ -15,6 +15,7 @@ from lapse.catalog import Catalog, jobs, policies, settings, tasks, workers
 from lapse.catalog.workers import WorkerRow
 from lapse.errors import LapseError
 from lapse.model.settings import Settings
+from lapse.runner.controller import Controller
 from lapse.runner.service import Service
 from lapse.runner.task import TaskRunner
 from lapse.runner.verdict import judge
@@ -27,8 +28,9 @@ class Supervisor(Service):
     name = "supervisor"
     seconds = WATCH_SECONDS
 
-    def __init__(self, catalog: Catalog, worker_id: str) -> None:
+    def __init__(self, catalog: Catalog, worker_id: str, controller: Controller) -> None:
         super().__init__()
+        self._controller = controller
         self._catalog = catalog
         self._worker_id = worker_id
         self._address = f"{socket.gethostname()}:{os.getpid()}"
@@ -67,7 +69,7 @@ class Supervisor(Service):
             if runners:
                 known = {stored.id: stored for stored in policies.list_policies(connection)}
                 found = {job.id: job for job in jobs.active_jobs(connection)}
-                worked = {job_id: tasks.worked_seconds(connection, job_id)[0] for job_id in found}
+                worked = {job_id: tasks.phases(connection, job_id).worked for job_id in found}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
             if job is None or stored is None or not judge(job, stored, current, now, worked[job.id]).goes_on:
@@ -77,6 +79,9 @@ class Supervisor(Service):
                     runner.adopt(stored, current)
                 else:
                     runner.stop()
+        for runner in runners[self._controller.allowed_tasks(len(runners)) :]:
+            # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
+            runner.stop()
         self._beat(runners, current)
 
     def _beat(self, runners: list[TaskRunner], current: Settings) -> None:

@@ -21,9 +21,12 @@ from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeleta
 from lapse.model.job import Counts, Job, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
+from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Listener
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
 
+GATE_SECONDS = 1.0
+"""How often a closed gate is looked at again."""
 SAVE_SECONDS = 1.0
 """A scan that finds nothing saves its cursor this often."""
 MAX_RETRIES = 20
@@ -57,8 +60,12 @@ class TaskRunner:
         settings: Settings,
         target: Target,
         slots: Semaphore,
+        controller: Controller,
         listener: Listener,
+        learned_size: int | None = None,
     ) -> None:
+        self._controller = controller
+        self.urgent = False
         self.task = task
         self.job = job
         self._catalog = catalog
@@ -74,14 +81,20 @@ class TaskRunner:
         self._sweep_deleted = 0
         self._before_isolating: int | None = None
         self.pause_reason: str | None = None
+        self._learned_size = learned_size
         self.adopt(stored, settings)
+
+    @property
+    def batch_size(self) -> int:
+        return self._before_isolating or self._sizer.size
 
     def adopt(self, stored: StoredPolicy, settings: Settings) -> None:
         """Work with these knobs from the next batch on."""
         self.stored = stored
         self._deletes = delete_limits(stored, settings)
         self._selects = select_limits(stored)
-        self._sizer = BatchSizer.for_policy(stored.policy, settings, self._engine.features.target_seconds)
+        target_seconds = self._engine.features.target_seconds
+        self._sizer = BatchSizer.for_policy(stored.policy, settings, target_seconds, self._learned_size)
 
     def stop(self) -> None:
         """Give the task back as soon as possible, in the middle of a statement if need be."""
@@ -91,6 +104,7 @@ class TaskRunner:
             deleter.interrupt()
 
     def run(self) -> Outcome:
+        self._clocked_at = perf_counter()
         with self._catalog.reading() as connection:
             self._progress = stored_tasks.progress_of(connection, self.task.id)
         try:
@@ -110,6 +124,10 @@ class TaskRunner:
 
     def _one_batch(self, deleter: Deleter) -> bool:
         """True when the task is done."""
+        closed = self._controller.stop_reason()
+        if closed is not None:
+            self._wait(GATE_SECONDS, closed)
+            return False
         limit = cap(self._sizer.size, self._deletes)
         self._limiter.acquire(self._deletes, limit, self._wait)
         if self._stop.is_set():
@@ -132,22 +150,29 @@ class TaskRunner:
 
     def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
         self._retries = 0
-        self._progress = replace(
-            self._advanced(batch), worked_seconds=self._progress.worked_seconds + seconds, pause_reason=None
-        )
+        self._progress = replace(self._advanced(batch), pause_reason=None)
+        self._spend(worked=seconds, locked=batch.locked_seconds)
         self._sizer.record(batch.selected, batch.locked_seconds)
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted
         label = str(self.stored.table) if self.stored.policy.label_metrics else None
         self._listener.batch_done(BatchDone(job=self.job, label=label, batch=batch, seconds=seconds))
+        self._controller.count(batch.deleted)
         self._give_up_on_errors()
         self._limiter.acquire(self._selects, batch.examined, self._wait)
+        self._yield(seconds)
         if batch.done:
             return not self._sweep_again(deleter)
         if perf_counter() - self._saved_at > SAVE_SECONDS:
             self._write(stored_tasks.save_progress)
         return False
+
+    def _yield(self, seconds: float) -> None:
+        """Rest in proportion to the batch, as the controller says."""
+        pause, reason = self._controller.pause_after(seconds, urgent=self.urgent)
+        if reason is not None:
+            self._wait(pause, reason)
 
     def _sweep_again(self, deleter: Deleter) -> bool:
         """Skipped rows get a second chance; held ones only where deleting may have freed them."""
@@ -210,15 +235,28 @@ class TaskRunner:
         self._listener.waiting(self.job, seconds, reason)
         started = perf_counter()
         self._stop.wait(seconds)
-        waited = self._progress.waited_seconds + perf_counter() - started
-        self._progress = replace(self._progress, waited_seconds=waited, pause_reason=reason)
+        self._progress = replace(self._progress, pause_reason=reason)
+        self._spend(waited=perf_counter() - started)
         self.pause_reason = None
+
+    def _spend(self, *, worked: float = 0.0, locked: float = 0.0, waited: float = 0.0) -> None:
+        before = self._progress
+        now = perf_counter()
+        self._progress = replace(
+            before,
+            worked_seconds=before.worked_seconds + worked,
+            locked_seconds=before.locked_seconds + locked,
+            waited_seconds=before.waited_seconds + waited,
+            lasted_seconds=before.lasted_seconds + now - self._clocked_at,
+        )
+        self._clocked_at = now
 
     def _resign(self) -> None:
         with suppress(Fenced):
             self._write(stored_tasks.resign_task)
 
     def _write(self, action: Callable[[Connection, Task, Progress], None]) -> None:
+        self._spend()
         with self._catalog.writing() as connection:
             action(connection, self.task, self._progress)
         self._saved_at = perf_counter()

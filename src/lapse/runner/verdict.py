@@ -44,8 +44,5 @@ def judge(
         return Verdict(status=JobStatus.TIMED_OUT, reason=f"worked for longer than {settings.job_timeout}")
     if job.control == JobAction.PAUSE:
         return Verdict(status=JobStatus.PAUSED, reason="paused by request")
-    if stored.policy.pause:
-        return Verdict(status=JobStatus.PAUSED, reason="ttl_pause is on")
-    if not settings.window_is_open(now):
-        return Verdict(status=JobStatus.PAUSED, reason="outside the schedule window")
-    return GO_ON
+    obstacle = "ttl_pause is on" if stored.policy.pause else settings.obstacle(now)
+    return Verdict(status=JobStatus.PAUSED, reason=obstacle) if obstacle else GO_ON

@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Semaphore, Thread
 
@@ -18,8 +19,10 @@ from lapse.errors import DatabaseUnavailable, Drift, LapseError, Retryable
 from lapse.model.job import Job, JobStatus, Task
 from lapse.model.settings import AUTO, Settings
 from lapse.runner import declared as declaring
+from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.promise import promise
 from lapse.runner.scheduler import Scheduler, Skip
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
@@ -65,16 +68,23 @@ class Worker:
         self._listener = listener or Silent()
         self._keeper = JobKeeper(catalog, self.id, self._listener)
         self._scheduler = Scheduler(catalog, self._keeper)
-        self._supervisor = Supervisor(catalog, self.id)
+        self._controller = Controller(catalog)
+        self._supervisor = Supervisor(catalog, self.id, self._controller)
         self._counter = RowCounter(catalog, self._keeper)
+        self._thread_count = 1
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
+        self._learned_sizes: dict[int, int] = {}
 
     def stop(self) -> None:
         """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
         self._stop.set()
         self._supervisor.stop_all()
+
+    def read_comments(self) -> None:
+        """Find policies that were declared in table comments."""
+        self._scheduler.comments.refresh()
 
     def run(self, only: StoredPolicy | None = None) -> RunResult:
         """Run what is due, or `only` that policy now, and return when it is done."""
@@ -92,36 +102,39 @@ class Worker:
 
     def serve(self) -> None:
         """Keep running until `stop`; a database that is away is waited for."""
-        self._start()
         threads: list[Thread] = []
         failures = 0
+        self._start()
         try:
-            while not self._stop.wait(TICK_SECONDS if not failures else min(MAX_BACKOFF_SECONDS, 2.0**failures)):
+            while not self._stop.is_set():
                 try:
-                    failures = 0
                     self._scheduler.run_once()
                     self._reclaim(RECLAIM_TICK_SECONDS)
-                    threads = [thread for thread in threads if thread.is_alive()]
                     for number in range(len(threads), self._wanted_threads()):
-                        thread = Thread(target=self._serve_tasks, name=f"lapse-task-{number}", daemon=True)
-                        thread.start()
-                        threads.append(thread)
+                        threads.append(Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}"))
+                        threads[-1].start()
+                    failures = 0
                 except LapseError as error:
                     failures += 1
                     log.warning("the scheduler met an error and tries again: %s", error.message)
+                self._stop.wait(TICK_SECONDS if not failures else min(MAX_BACKOFF_SECONDS, 2.0**failures))
         finally:
+            self._stop.set()
             self._supervisor.stop_all()
             for thread in threads:
                 thread.join()
             self._close()
 
     def _start(self) -> None:
-        self._supervisor.start()
-        self._counter.start()
+        with suppress(LapseError):
+            # A database that is away now is met again by whoever needs it.
+            self._controller.run_once()
+        for service in (self._supervisor, self._counter, self._controller):
+            service.start()
 
     def _close(self) -> None:
-        self._counter.close()
-        self._supervisor.close()
+        for service in (self._controller, self._counter, self._supervisor):
+            service.close()
 
     def work_once(self, jobs: Collection[int] | None = None) -> bool:
         """Claim one task and run it here; False if there was none to claim."""
@@ -144,42 +157,52 @@ class Worker:
             self._keeper.end(job_id, JobStatus.FAILED, error.message)
         finally:
             self._supervisor.release(runner)
+            self._learned_sizes[runner.job.table_id] = runner.batch_size
         self._keeper.settle(job_id)
         return True
 
     def _work_until_done(self, wanted: list[int]) -> None:
-        """Work in this thread, and in others where the engine gains by it, until nothing is left to do."""
+        """Work in this thread, and in others as they prove to help, until nothing is left to do."""
+        done = Event()
         helpers = [
-            Thread(target=self._help, args=(wanted,), name=f"lapse-task-{number}", daemon=True)
+            Thread(target=self._help, args=(number, wanted, done), name=f"lapse-task-{number}")
             for number in range(1, self._wanted_threads())
         ]
         for helper in helpers:
             helper.start()
-        while wanted and not self._stop.is_set():
-            if self.work_once(wanted):
-                continue
-            if not self._still_worked_on(wanted):
-                break
-            self._stop.wait(IDLE_SECONDS)
-        for helper in helpers:
-            helper.join()
-
-    def _help(self, wanted: list[int]) -> None:
         try:
-            while not self._stop.is_set() and self.work_once(wanted):
-                continue
-        except LapseError as error:
-            # The task went back to the others; the main thread meets the same trouble and reports it.
-            log.warning("a task was given back: %s", error.message)
+            while wanted and not self._stop.is_set():
+                if self.work_once(wanted):
+                    continue
+                if not self._still_worked_on(wanted):
+                    break
+                self._stop.wait(IDLE_SECONDS)
+        finally:
+            done.set()
+            for helper in helpers:
+                helper.join()
 
-    def _serve_tasks(self) -> None:
+    def _help(self, number: int, wanted: list[int], done: Event) -> None:
+        while not done.wait(IDLE_SECONDS) and not self._stop.is_set():
+            try:
+                while self._may_work(number) and self.work_once(wanted):
+                    continue
+            except LapseError as error:
+                # The task went back to the others; the main thread meets the same trouble and reports it.
+                log.warning("a task was given back: %s", error.message)
+                return
+
+    def _serve_tasks(self, number: int) -> None:
         while not self._stop.is_set():
             try:
-                if not self.work_once():
-                    return
+                while self._may_work(number) and self.work_once():
+                    continue
             except LapseError as error:
                 log.warning("a task was given back: %s", error.message)
-                self._stop.wait(TICK_SECONDS)
+            self._stop.wait(TICK_SECONDS)
+
+    def _may_work(self, number: int) -> bool:
+        return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
 
     def _still_worked_on(self, wanted: list[int]) -> bool:
         """Is somebody, here or elsewhere, at work on these jobs?"""
@@ -195,13 +218,16 @@ class Worker:
     def _claim(self, jobs: Collection[int] | None) -> tuple[Task, Settings] | None:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
+            alive = silent_since(self._engine.now(connection), current)
+            if not tasks.any_claimable(connection, silent_since=alive, jobs=jobs):
+                return None
         with self._catalog.writing() as connection:
             now = self._engine.now(connection)
             alive = silent_since(now, current)
-            if current.running_tasks != AUTO and tasks.running_tasks(connection, alive_since=alive) >= (
-                current.running_tasks
-            ):
-                return None
+            if current.running_tasks != AUTO:
+                tasks.lock_claims(connection)
+                if tasks.running_tasks(connection, alive_since=alive) >= current.running_tasks:
+                    return None
             task = tasks.claim_task(connection, owner=self.id, now=now, silent_since=alive, jobs=jobs)
             if task is not None:
                 stored_jobs.start_job(connection, task.job_id, owner=self.id, now=now)
@@ -211,13 +237,16 @@ class Worker:
         with self._catalog.reading() as connection:
             job = stored_jobs.get_job(connection, task.job_id)
             stored = next((p for p in policies.list_policies(connection) if p.id == job.policy_id), None)
-        if stored is None:
-            raise Drift("the policy was removed")
+            if stored is None:
+                raise Drift("the policy was removed")
+            last = stored_jobs.last_jobs(connection, complete=True).get(job.table_id)
+            now = self._engine.now(connection)
+        kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
         with self._engine.connection() as connection:
             declared = self._keeper.declared(connection, stored, job.table.partition)
         if declaring.fingerprint(declared) != job.fingerprint:
             raise Drift(f"table {stored.table} has changed since the job was created")
-        return TaskRunner(
+        runner = TaskRunner(
             catalog=self._catalog,
             task=task,
             job=job,
@@ -225,8 +254,12 @@ class Worker:
             settings=current,
             target=Target(declared=declared, cutoff=job.cutoff, path=job.path),
             slots=self._slots,
+            controller=self._controller,
             listener=self._listener,
+            learned_size=self._learned_sizes.get(job.table_id),
         )
+        runner.urgent = kept.in_danger
+        return runner
 
     def _reclaim(self, seconds: float) -> int:
         with self._engine.connection() as connection:
@@ -236,6 +269,7 @@ class Worker:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
         wanted = current.scan_worker_count if self._engine.features.concurrent_writers else 1
+        self._thread_count = wanted
         if current.delete_worker_count != self._slot_count:
             self._slot_count = current.delete_worker_count
             self._slots = Semaphore(self._slot_count)

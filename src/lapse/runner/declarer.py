@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.catalog import Catalog, policies, settings
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render_options
-from lapse.errors import PolicyConflict, TableNotFound
+from lapse.engines.base import Declared
+from lapse.errors import LapseError, PolicyConflict, TableNotFound
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
@@ -35,13 +40,58 @@ class Declarer:
         if wanted is None:
             if stored is None:
                 raise PolicyConflict(f"table {table.name} has no TTL, so there is nothing to remove")
-            self._remove(connection, stored, table)
+            self.remove(connection, stored)
             return change.notices
+        return (*change.notices, *self._put(connection, table, wanted, stored, source))
+
+    def put(self, connection: Connection, name: TableName, wanted: Policy, source: str) -> tuple[str, ...]:
+        """Make `wanted` the policy of a table, whatever it was before; returns notices."""
+        table = self._engine.describe(connection, name)
+        stored = policies.find_policy(connection, table.name)
+        return self._put(connection, table, wanted, stored, source)
+
+    def _put(
+        self, connection: Connection, table: Table, wanted: Policy, stored: StoredPolicy | None, source: str
+    ) -> tuple[str, ...]:
+        previous = stored.policy if stored else None
         declared = declaring.declare(table, wanted)
         notices = self._engine.check(connection, declared, previous)
-        self._engine.install(connection, declared, previous)
-        self._save(connection, table.name, wanted, stored, source)
-        return (*change.notices, *notices)
+        try:
+            self._engine.install(connection, declared, previous)
+            with self._engine.atomic(connection):
+                self._save(connection, table.name, wanted, stored, source)
+        except (LapseError, DBAPIError):
+            self._undo(connection, declared, previous)
+            raise
+        return tuple(notices)
+
+    def disarm(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
+        """Pause a policy in the catalog alone, saying why on each of its physical tables."""
+        paused = replace(stored.policy, pause=True)
+        policies.save_policy(
+            connection,
+            stored.table,
+            paused,
+            reloptions=render_options(paused),
+            recurrence=recurrence(paused),
+            source=stored.source,
+            fingerprint=stored.fingerprint,
+            now=self._engine.now(connection),
+        )
+        self._end_jobs(connection, stored, reason)
+        for part in policies.list_tables(connection, stored.id):
+            policies.set_trouble(connection, part.id, reason)
+
+    def _undo(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        """Put the database back where a rollback does not. What even that cannot mend, `doctor` finds."""
+        if self._engine.features.transactional_ddl:
+            return
+        with suppress(LapseError), self._engine.errors():
+            table = self._engine.describe(connection, declared.table.name)
+            if previous is None:
+                self._engine.uninstall(connection, table, declared.policy)
+            else:
+                self._engine.install(connection, declaring.declare(table, previous), declared.policy)
 
     def _save(
         self, connection: Connection, name: TableName, wanted: Policy, stored: StoredPolicy | None, source: str
@@ -58,7 +108,8 @@ class Declarer:
             fingerprint=declaring.fingerprint(declared),
             now=now,
         )
-        leaves = [leaf.name.partition for leaf in self._engine.leaves(connection, declared.table)]
+        others = {known.table for known in policies.list_policies(connection)} - {name}
+        leaves = declaring.partitions(self._engine, connection, declared.table, others)
         physical = policies.sync_tables(connection, saved.id, leaves)
         if stored is None:
             return
@@ -68,19 +119,24 @@ class Declarer:
             self._end_jobs(connection, saved, "the policy was changed")
         current = settings.load_settings(connection)
         for part in physical:
+            if stored.policy.pause and not wanted.pause:
+                policies.set_trouble(connection, part.id, None)
             if not wanted.same_expiry(stored.policy):
                 policies.set_next_run(connection, part.id, None)
             elif recurrence(wanted) != recurrence(stored.policy) and part.next_run_at is not None:
                 policies.set_next_run(connection, part.id, next_run(wanted, current, after=now))
 
-    def _remove(self, connection: Connection, stored: StoredPolicy, table: Table) -> None:
-        self._engine.uninstall(connection, table, stored.policy)
+    def remove(self, connection: Connection, stored: StoredPolicy) -> None:
+        """Remove a policy and everything it has put into the database. The table may be gone."""
+        with suppress(TableNotFound):
+            self._engine.uninstall(connection, self._engine.describe(connection, stored.table), stored.policy)
         self.forget(connection, stored, "the policy was removed")
 
     def forget(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Remove a policy from the catalog alone."""
-        self._end_jobs(connection, stored, reason)
-        policies.delete_policy(connection, stored.id)
+        with self._engine.atomic(connection):
+            self._end_jobs(connection, stored, reason)
+            policies.delete_policy(connection, stored.id)
 
     def _end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Whoever is at work finds its lease gone with the tasks and rolls its batch back."""
@@ -105,7 +161,8 @@ class Declarer:
         try:
             return policies.find_policy(bound, self._engine.describe(connection, name).name)
         except TableNotFound:
-            return None
+            alike = [stored for stored in policies.list_policies(bound) if stored.table.name == name.name]
+            return alike[0] if len(alike) == 1 and name.schema is None else None
 
     def refuse_column_change(
         self, connection: Connection, name: TableName, actions: tuple[tuple[ColumnAction, str], ...]

@@ -1,0 +1,393 @@
+"""What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
+column.
+
+    python bench/kv.py [--rows 300000] [--repeat 5] [--json FILE]
+
+All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared
+machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lapse.kv
+import lapse.kv.aio
+from lapse.clock import ManualClock
+from lapse.kv.rocksdb.store import RocksStore
+from lapse.kv.slatedb.binding import use_fast_copy
+
+BATCH_ROWS = 1_000
+VALUE_BYTES = 100
+Rows = list[tuple[bytes, bytes]]
+Figures = dict[str, float]
+"""Operation to rows per second."""
+
+
+def make_rows(count: int) -> Rows:
+    """Random keys of 16 bytes and values of which half compresses, as real ones do."""
+    source = random.Random(7)
+    return [(source.randbytes(8).hex().encode(), source.randbytes(50) + b"x" * 50) for _ in range(count)]
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="lapse-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
+
+
+async def rate_async(count: int, work: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return count / (time.perf_counter() - began)
+
+
+def batches(rows: Rows) -> Iterator[Rows]:
+    for start in range(0, len(rows), BATCH_ROWS):
+        yield rows[start : start + BATCH_ROWS]
+
+
+def measure(
+    rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: int, settle: Callable[[], object] = int
+) -> Figures:
+    """`many` fills the store, `settle` moves the rows to where they stay; single puts overwrite some of
+    them."""
+    picks = random.Random(3).sample(rows, singles)
+
+    def each(call: Any) -> Callable[[], None]:
+        def run() -> None:
+            for key, value in picks:
+                call(key, value)
+
+        return run
+
+    figures = {"batch put": rate(len(rows), lambda: [many(part) for part in batches(rows)])}
+    settle()
+    figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
+    figures["get"] = rate(singles, each(lambda key, value: get(key)))
+    figures["put"] = rate(singles, each(put))
+    return figures
+
+
+def bare_rocksdb(rows: Rows, singles: int) -> Figures:
+    from rocksdict import Options, Rdict, WriteBatch
+
+    with folder() as path:
+        database = Rdict(str(path / "db"), Options(raw_mode=True))
+
+        def many(part: Rows) -> None:
+            batch = WriteBatch(raw_mode=True)
+            for key, value in part:
+                batch.put(key, value)
+            database.write(batch)
+
+        figures = measure(
+            rows,
+            put=database.put,
+            get=database.get,
+            many=many,
+            scan=database.items,
+            singles=singles,
+            settle=database.flush,
+        )
+        database.close()
+        return figures
+
+
+def lapse_rocksdb(rows: Rows, singles: int) -> Figures:
+    with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="30 days") as store:
+        assert isinstance(store, RocksStore)
+        return measure(
+            rows,
+            put=store.put,
+            get=store.get,
+            many=store.put_many,
+            scan=store.scan,
+            singles=singles,
+            settle=store.database.flush,
+        )
+
+
+def purge_rocksdb(rows: Rows, singles: int) -> Figures:
+    clock = ManualClock()
+    with (
+        folder() as path,
+        lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store,
+    ):
+        store.put_many(rows)
+        clock.advance(timedelta(hours=1))
+        swept = store.purge()
+        store.put_many(rows)
+        clock.advance(timedelta(hours=1))
+        physical = store.purge(within="5 minutes")
+        assert swept.purged == physical.purged == len(rows) and physical.complete
+        return {
+            "purge": swept.purged / swept.elapsed_s,
+            "purge, verified": physical.purged / physical.elapsed_s,
+        }
+
+
+async def slatedb_figures(rows: Rows, singles: int, *, put: Any, get: Any, many: Any, scan: Any) -> Figures:
+    picks = random.Random(3).sample(rows, singles)
+
+    async def fill() -> None:
+        for part in batches(rows):
+            await many(part)
+
+    async def gets() -> None:
+        for key, _ in picks:
+            await get(key)
+
+    async def puts() -> None:
+        for key, value in picks:
+            await put(key, value)
+
+    figures = {"batch put": await rate_async(len(rows), fill)}
+    figures["get"] = await rate_async(singles, gets)
+    figures["put"] = await rate_async(singles, puts)
+    figures["scan"] = await rate_async(len(rows), scan)
+    return figures
+
+
+def bare_slatedb(rows: Rows, singles: int) -> Figures:
+    async def run(path: Path) -> Figures:
+        from slatedb import uniffi as slatedb
+
+        builder = slatedb.ObjectStoreBuilder.from_env(slatedb.ObjectStoreType.LOCAL)
+        builder.with_config("local_path", str(path))
+        database = await slatedb.DbBuilder("db", builder.build()).build()
+
+        async def many(part: Rows) -> None:
+            batch = slatedb.WriteBatch()
+            for key, value in part:
+                batch.put(key, value)
+            await database.write(batch)
+
+        async def scan() -> None:
+            everything = slatedb.KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False)
+            iterator = await database.scan(everything)
+            while [(entry.key, entry.value) for entry in await iterator.next_batch(1000)]:
+                pass
+
+        figures = await slatedb_figures(rows, singles, put=database.put, get=database.get, many=many, scan=scan)
+        await database.shutdown()
+        return figures
+
+    with folder() as path:
+        return asyncio.run(run(path))
+
+
+def lapse_slatedb(rows: Rows, singles: int) -> Figures:
+    async def run(path: Path) -> Figures:
+        async with await lapse.kv.aio.open(f"slatedb:{path / 'db'}", default_ttl="30 days") as store:
+
+            async def scan() -> None:
+                async for _ in store.scan():
+                    pass
+
+            return await slatedb_figures(rows, singles, put=store.put, get=store.get, many=store.put_many, scan=scan)
+
+    with folder() as path:
+        return asyncio.run(run(path))
+
+
+def lapse_slatedb_sync(rows: Rows, singles: int) -> Figures:
+    with folder() as path, lapse.kv.open(f"slatedb:{path / 'db'}", default_ttl="30 days") as store:
+        return measure(rows, put=store.put, get=store.get, many=store.put_many, scan=store.scan, singles=singles)
+
+
+def purge_slatedb(rows: Rows, singles: int) -> Figures:
+    clock = ManualClock()
+    with (
+        folder() as path,
+        lapse.kv.open(f"slatedb:{path / 'db'}", default_ttl="1 hour", clock=clock) as store,
+    ):
+        store.put_many(rows)
+        clock.advance(timedelta(hours=1))
+        swept = store.purge()
+        assert swept.purged == len(rows)
+    figures = {"purge": swept.purged / swept.elapsed_s}
+    with folder() as path:
+        url = f"slatedb:{path / 'db'}"
+        with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
+            store.put_many(rows, ttl="1 second")
+        time.sleep(1.1)  # by the engine's compaction, which knows no clock but the system's
+        with lapse.kv.open(url) as store:
+            native = store.purge()
+            assert native.complete and not list(store.scan(include_expired=True, limit=1))
+        figures["purge by compaction"] = len(rows) / native.elapsed_s
+    return figures
+
+
+def with_diskcache(rows: Rows, singles: int) -> Figures:
+    import diskcache
+
+    with (
+        folder() as path,
+        diskcache.Cache(str(path), size_limit=1 << 40, eviction_policy="none", cull_limit=0) as cache,
+    ):
+
+        def many(part: Rows) -> None:
+            with cache.transact():
+                for key, value in part:
+                    cache.set(key, value, expire=86_400)
+
+        figures = measure(
+            rows,
+            put=lambda key, value: cache.set(key, value, expire=86_400),
+            get=cache.get,
+            many=many,
+            scan=lambda: ((key, cache.get(key)) for key in cache.iterkeys()),
+            singles=singles,
+        )
+        with cache.transact():
+            for key, value in rows:
+                cache.set(key, value, expire=0.001)
+        time.sleep(0.01)
+        figures["purge"] = rate(len(rows), cache.expire)
+        return figures
+
+
+def with_sqlite(rows: Rows, singles: int) -> Figures:
+    with folder() as path:
+        database = sqlite3.connect(path / "db", isolation_level=None)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute("CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB, e REAL) WITHOUT ROWID")
+        database.execute("CREATE INDEX kv_e ON kv (e)")
+        upsert = "INSERT OR REPLACE INTO kv VALUES (?, ?, ?)"
+
+        def many(part: Rows) -> None:
+            expiry = time.time() + 86_400
+            database.execute("BEGIN")
+            database.executemany(upsert, ((key, value, expiry) for key, value in part))
+            database.execute("COMMIT")
+
+        figures = measure(
+            rows,
+            put=lambda key, value: database.execute(upsert, (key, value, time.time() + 86_400)),
+            get=lambda key: database.execute("SELECT v FROM kv WHERE k = ? AND e > ?", (key, time.time())).fetchone(),
+            many=many,
+            scan=lambda: database.execute("SELECT k, v FROM kv WHERE e > ? ORDER BY k", (time.time(),)),
+            singles=singles,
+        )
+        database.execute("UPDATE kv SET e = 0")
+        figures["purge"] = rate(len(rows), lambda: database.execute("DELETE FROM kv WHERE e <= ?", (time.time(),)))
+        database.close()
+        return figures
+
+
+CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
+    "rocksdb, bare": [bare_rocksdb],
+    "rocksdb, Lapse": [lapse_rocksdb, purge_rocksdb],
+    "slatedb, bare (asyncio)": [bare_slatedb],
+    "slatedb, Lapse (asyncio)": [lapse_slatedb, purge_slatedb],
+    "slatedb, Lapse (sync)": [lapse_slatedb_sync],
+    "slatedb, bare, fast copy": [bare_slatedb],
+    "slatedb, Lapse, fast copy": [lapse_slatedb],
+    "diskcache": [with_diskcache],
+    "sqlite3, expiry column": [with_sqlite],
+}
+RATIOS = {
+    "rocksdb, Lapse": "rocksdb, bare",
+    "slatedb, Lapse (asyncio)": "slatedb, bare (asyncio)",
+    "slatedb, Lapse (sync)": "slatedb, bare (asyncio)",
+    "slatedb, Lapse, fast copy": "slatedb, bare, fast copy",
+}
+OPERATIONS = ["put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction"]
+
+
+Taken = dict[str, dict[str, list[float]]]
+"""Contestant to operation to one figure per round."""
+
+
+def run_all(rows: Rows, repeat: int, singles: int) -> Taken:
+    """Several rounds, the contestants taking turns."""
+    taken: Taken = {name: {} for name in CONTESTANTS}
+    for _ in range(repeat):
+        for name, parts in CONTESTANTS.items():
+            small = "slatedb" in name or name == "diskcache"
+            use_fast_copy("fast copy" in name)
+            for part in parts:
+                for operation, figure in part(rows[: len(rows) // 10] if small else rows, singles).items():
+                    taken[name].setdefault(operation, []).append(figure)
+    return taken
+
+
+def medians(taken: Taken) -> dict[str, Figures]:
+    return {
+        name: {operation: statistics.median(values) for operation, values in figures.items()}
+        for name, figures in taken.items()
+    }
+
+
+def ratios(taken: Taken) -> dict[str, Figures]:
+    """The median of the ratios within each round: a neighbour on the machine slows both sides of a round
+    alike."""
+    return {
+        name: {
+            operation: statistics.median(
+                mine / theirs for mine, theirs in zip(taken[name][operation], figures, strict=True)
+            )
+            for operation, figures in taken[base].items()
+        }
+        for name, base in RATIOS.items()
+    }
+
+
+def print_table(figures: dict[str, Figures], relative: dict[str, Figures]) -> None:
+    print("| rows per second | " + " | ".join(OPERATIONS) + " |")
+    print("|---" * (len(OPERATIONS) + 1) + "|")
+    for name, row in figures.items():
+        print(f"| {name} | " + " | ".join(f"{row[o]:,.0f}" if o in row else "" for o in OPERATIONS) + " |")
+    for name, row in relative.items():
+        cells = " | ".join(f"{row[o]:.2f}x" if o in row else "" for o in OPERATIONS)
+        print(f"| *{name} / {RATIOS[name]}* | {cells} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000, help="a tenth of it for SlateDB and diskcache")
+    parser.add_argument("--singles", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 10))
+    figures, relative = medians(taken), ratios(taken)
+    print_table(figures, relative)
+    report = {
+        "rows": options.rows,
+        "repeat": options.repeat,
+        "cpus": os.cpu_count(),
+        "rows_per_second": figures,
+        "ratios": relative,
+    }
+    text = json.dumps(report, indent=2)
+    print(text) if options.json is None else options.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""`lapse kv`: look into key-value stores, write to them, purge them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import lapse.kv
+from lapse.errors import InvalidValue, LapseError, NotFound, UsageError
+from lapse.kv import Meta, Store, Ttl, TtlLike
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INCOMPLETE = 3
+
+DEFAULT_SCAN_LIMIT = 100
+
+
+class Encoding(StrEnum):
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+app = typer.Typer(
+    name="kv",
+    help="Key-value stores with per-row TTL: slatedb:/path, slatedb:s3://bucket/prefix, rocksdb:/path.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="slatedb:/path, slatedb:s3://bucket/prefix or rocksdb:/path.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+As = Annotated[Encoding, typer.Option("--as", help="How keys and values are written, here and in the output.")]
+Expired = Annotated[bool, typer.Option("--include-expired", help="Show rows that have expired but are still stored.")]
+
+
+@app.command()
+def put(
+    url: Url,
+    key: Annotated[str, typer.Argument()],
+    value: Annotated[str, typer.Argument(help="The value; - reads it from standard input.")],
+    ttl: Annotated[str | None, typer.Option(help="How long the row lives, such as '30 days'.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="When it expires: ISO 8601 with a zone.")] = None,
+    no_expiry: Annotated[bool, typer.Option("--no-expiry", help="The row stays for ever.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
+    encoding: As = Encoding.TEXT,
+    as_json: Json = False,
+) -> None:
+    """Write a row; without --ttl, --expires-at or --no-expiry it gets the store's default TTL."""
+    with _errors():
+        lifetime = _read_ttl(ttl, expires_at, no_expiry)
+        data = sys.stdin.buffer.read() if value == "-" else _decode(value, encoding, "value")
+        with lapse.kv.open(url, create=create) as store:
+            name = _decode(key, encoding, "key")
+            store.put(name, data, ttl=lifetime)
+            store.flush()
+            meta = store.meta(name)
+        if as_json:
+            _print_json(_meta_fields(meta, encoding))
+        else:
+            Console().print(_expiry_text(meta))
+
+
+@app.command()
+def get(
+    url: Url,
+    key: Annotated[str, typer.Argument()],
+    include_expired: Expired = False,
+    meta: Annotated[bool, typer.Option("--meta", help="Show the row's times as well.")] = False,
+    encoding: As = Encoding.TEXT,
+    as_json: Json = False,
+) -> None:
+    """Print a row's value; exit code 1 if there is no live row."""
+    with _errors():
+        with lapse.kv.open(url, read_only=True) as store:
+            name = _decode(key, encoding, "key")
+            value = store.get(name, include_expired=include_expired)
+            times = store.meta(name, include_expired=include_expired)
+        if value is None:
+            raise NotFound(f"no row {key!r}", hint=None if include_expired else "try --include-expired")
+        if as_json:
+            _print_json({**_meta_fields(times, encoding), **_field("value", value, encoding)})
+            return
+        if encoding is Encoding.TEXT:
+            sys.stdout.buffer.write(value + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            typer.echo(_encode(value, encoding)[0])
+        if meta:
+            Console(stderr=True).print(_expiry_text(times))
+
+
+@app.command()
+def scan(
+    url: Url,
+    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    start: Annotated[str | None, typer.Option(help="From this key on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to, not including, this key.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="At most this many rows; 0 for all.")] = DEFAULT_SCAN_LIMIT,
+    include_expired: Expired = False,
+    encoding: As = Encoding.TEXT,
+    as_json: Json = False,
+) -> None:
+    """List rows in key order; with --json one object per line."""
+    with _errors(), lapse.kv.open(url, read_only=True) as store:
+        bounds = {
+            name: _decode(text, encoding, name)
+            for name, text in (("prefix", prefix), ("start", start), ("end", end))
+            if text is not None
+        }
+        rows = store.scan(**bounds, limit=limit or None, include_expired=include_expired)
+        if as_json:
+            for key, value in rows:
+                times = store.meta(key, include_expired=include_expired)
+                _print_json(
+                    {
+                        **_meta_fields(times, encoding),
+                        **_field("key", key, encoding),
+                        **_field("value", value, encoding),
+                    }
+                )
+            return
+        _print_rows(store, rows, encoding, include_expired)
+
+
+@app.command()
+def stats(
+    url: Url,
+    count: Annotated[bool, typer.Option("--count", help="Look at every row, for exact numbers.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a store holds."""
+    with _errors():
+        with lapse.kv.open(url, read_only=True) as store:
+            fields = asdict(store.stats(count=count))
+        _print_fields(fields, as_json)
+
+
+@app.command()
+def purge(
+    url: Url,
+    within: Annotated[
+        str | None,
+        typer.Option(help="Go on until the bytes are gone and the files verified, for at most this long."),
+    ] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
+    rows_per_second: Annotated[float | None, typer.Option(help="Remove at most this many rows per second.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Remove expired rows; exit code 3 if some had to stay for now."""
+    with _errors():
+        with lapse.kv.open(url, create=False) as store:
+            result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+        _print_fields(asdict(result), as_json)
+        if not result.complete:
+            raise typer.Exit(EXIT_INCOMPLETE)
+
+
+@app.command()
+def ttl(
+    url: Url,
+    value: Annotated[
+        str | None, typer.Argument(help="The new default, such as '30 days', or 'none' for rows that stay.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the store's default TTL, or change it; rows already written keep theirs."""
+    with _errors():
+        if value is None:
+            with lapse.kv.open(url, read_only=True) as store:
+                default = store.stats().default_ttl
+        else:
+            with lapse.kv.open(url, create=False) as store:
+                store.set_default_ttl(None if value.strip().lower() == "none" else value)
+                default = store.stats().default_ttl
+        if as_json:
+            _print_json({"default_ttl": default})
+        else:
+            typer.echo(default or "none")
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Lapse's errors as a line on standard error and an exit code."""
+    try:
+        yield
+    except LapseError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from error
+
+
+def _read_ttl(ttl: str | None, expires_at: str | None, no_expiry: bool) -> TtlLike:
+    if (ttl is not None) + (expires_at is not None) + no_expiry > 1:
+        raise InvalidValue("ttl", ttl, "cannot be combined: give one of --ttl, --expires-at and --no-expiry")
+    if no_expiry:
+        return Ttl.NO_EXPIRY
+    if expires_at is None:
+        return Ttl.DEFAULT if ttl is None else ttl
+    try:
+        return datetime.fromisoformat(expires_at)
+    except ValueError:
+        raise InvalidValue("expires_at", expires_at, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
+
+
+def _decode(text: str, encoding: Encoding, name: str) -> bytes:
+    try:
+        if encoding is Encoding.HEX:
+            return bytes.fromhex(text)
+        if encoding is Encoding.BASE64:
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise InvalidValue(name, text, f"must be {encoding.value}") from None
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _encode(data: bytes, encoding: Encoding) -> tuple[str, str]:
+    """The text and how it is written: bytes that are no text are shown in base64 rather than mangled."""
+    if encoding is Encoding.HEX:
+        return data.hex(), encoding.value
+    if encoding is Encoding.TEXT:
+        try:
+            return data.decode(), encoding.value
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(data).decode(), Encoding.BASE64.value
+
+
+def _field(name: str, data: bytes, encoding: Encoding) -> dict[str, str]:
+    text, written_as = _encode(data, encoding)
+    return {name: text} if written_as == encoding.value else {name: text, f"{name}_as": written_as}
+
+
+def _meta_fields(meta: Meta | None, encoding: Encoding) -> dict[str, Any]:
+    if meta is None:
+        return {"created": None, "expires": None, "remaining": None, "expired": False}
+    fields = {name: value for name, value in asdict(meta).items() if name != "key"}
+    return {**_field("key", meta.key, encoding), **fields}
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=_jsonable))
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def _print_fields(fields: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(fields)
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {item}" for key, item in value.items() if item != ())
+        if value not in (None, (), ""):
+            table.add_row(name.replace("_", " "), Text(_shown(value)))
+    Console().print(table)
+
+
+def _print_rows(store: Store, rows: Iterator[tuple[bytes, bytes]], encoding: Encoding, include_expired: bool) -> None:
+    table = Table("key", "value", "expires", "remaining")
+    for key, value in rows:
+        times = store.meta(key, include_expired=include_expired)
+        expires = times.expires if times is not None else None
+        left = "expired" if times is not None and times.expired else _shown(times.remaining if times else None)
+        table.add_row(*map(Text, (_cell(key, encoding), _cell(value, encoding), _shown(expires), left)))
+    Console().print(table)
+
+
+def _cell(data: bytes, encoding: Encoding) -> str:
+    text, written_as = _encode(data, encoding)
+    return text if written_as == encoding.value else f"{text} ({written_as})"
+
+
+def _expiry_text(meta: Meta | None) -> str:
+    if meta is None or meta.expires is None:
+        return "never expires"
+    return f"{'expired' if meta.expired else 'expires'} {meta.expires.isoformat()}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, tuple):
+        return "; ".join(str(item) for item in value)
+    return "never" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""MariaDB and MySQL, and the TTL that MyRocks has of its own."""

@@ -1,0 +1,136 @@
+"""What cannot work is refused before anything is changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared
+from lapse.engines.mysql import condition, inspect, keys, managed, myrocks, references
+from lapse.engines.mysql.names import live_view
+from lapse.errors import PolicyConflict, Unsupported
+from lapse.model.policy import PartitionRule, Policy
+from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind
+
+_TRANSACTIONAL = ("INNODB", "ROCKSDB")
+
+
+def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
+    """Raises Refused; returns notices."""
+    table, policy = declared.table, declared.policy
+    _check_table(connection, table)
+    _check_partitions(table, policy)
+    if policy.hide_expired == "policy":
+        raise Unsupported(
+            "MariaDB and MySQL have no row security, so ttl_hide_expired = 'policy' cannot work",
+            hint="use 'view' instead",
+        )
+    notices = _notices(connection, declared)
+    if inspect.storage_engine(connection, table.name) == myrocks.ENGINE:
+        myrocks.check_comment(table)
+        native = myrocks.express(table, policy)
+        if native.reason is None:
+            return [*notices, *_native_notices(connection, table, policy, native.comment or "")]
+        notices.append(f"MyRocks's own TTL cannot serve {table.name}: {native.reason}. Lapse's job deletes the rows")
+        declared = replace(declared, table=_without_implicit(table))
+    _check_condition(connection, declared, previous, now)
+    return notices
+
+
+def _check_condition(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+    """The condition itself is the check: it needs its columns, and the columns need a type that holds time."""
+    table, policy = declared.table, declared.policy
+    managed_before = previous is not None and previous.expire_after is not None
+    if policy.expire_after is not None and not managed_before and table.column(MANAGED_COLUMN):
+        raise PolicyConflict(
+            f"table {table.name} already has a column {MANAGED_COLUMN}",
+            hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is",
+        )
+    complete = _with_managed(declared)
+    condition.at(connection, complete, now)
+    for rule in policy.partitions:
+        _check_shorter(policy, rule)
+        condition.at(connection, replace(complete, policy=policy.for_partition(rule.partition), expression=None), now)
+    if policy.hide_expired == "view":
+        managed.refuse_foreign_view(connection, live_view(table.name))
+        condition.expired_now(connection, complete)
+
+
+def _check_shorter(policy: Policy, rule: PartitionRule) -> None:
+    """One column is stamped for the whole table, so a partition can keep its rows longer, not shorter."""
+    if rule.column is not None or policy.column is not None or policy.expire_after is None:
+        return
+    if rule.after.months or policy.expire_after.months or rule.after.micros < policy.expire_after.micros:
+        raise Unsupported(
+            f"partition {rule.partition} cannot have a TTL of {rule.after}, which is not longer than the table's",
+            hint=f"name a column: {rule.partition}_ttl_col=…",
+        )
+
+
+def _notices(connection: Connection, declared: Declared) -> list[str]:
+    table, policy = declared.table, declared.policy
+    notices = [advice.text for advice in references.advice(table)]
+    if policy.select_as_of_system_time is not None:
+        notices.append("ttl_select_as_of_system_time has no effect here: plain reads of InnoDB lock nothing")
+    if policy.time_format is not None:
+        notices.append("ttl_time_format has no effect here: the column's type says how it stores time")
+    return notices
+
+
+def _native_notices(connection: Connection, table: Table, policy: Policy, comment: str) -> list[str]:
+    notices = [advice.text for advice in myrocks.advice(connection, table, policy)]
+    if myrocks.ttl_items(table.comment) != comment:
+        notices.append(f"MyRocks copies the whole table {table.name} to change its TTL")
+    if policy.hide_expired != "off":
+        notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
+    return notices
+
+
+def _check_table(connection: Connection, table: Table) -> None:
+    if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
+        raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
+    engine = inspect.storage_engine(connection, table.name)
+    if engine not in _TRANSACTIONAL:
+        raise Unsupported(
+            f"table {table.name} has the storage engine {engine}, which has no transactions",
+            hint=f"ALTER TABLE {table.name} ENGINE = InnoDB",
+        )
+    if not table.key:
+        raise Unsupported(
+            f"table {table.name} has no key by which rows could be deleted one batch after the other: it needs a "
+            "primary key, or a unique key of whole columns that are NOT NULL",
+            hint=f"ALTER TABLE {table.name} ADD COLUMN id BIGINT AUTO_INCREMENT PRIMARY KEY",
+        )
+    keys.load(connection, table.name, inspect.key_index(table))
+
+
+def _check_partitions(table: Table, policy: Policy) -> None:
+    if table.kind is not TableKind.PARTITIONED:
+        if policy.partitions:
+            names = ", ".join(rule.partition for rule in policy.partitions)
+            raise Unsupported(f"table {table.name} has no partitions, but the policy names {names}")
+        if policy.partition_drop:
+            raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
+        return
+    unknown = [rule.partition for rule in policy.partitions if rule.partition not in table.partitions]
+    if unknown:
+        raise Unsupported(
+            f"table {table.name} has no partition {', '.join(unknown)}",
+            hint=f"its partitions are {', '.join(table.partitions)}",
+        )
+
+
+def _without_implicit(table: Table) -> Table:
+    """MyRocks's hidden time goes with the comment that the policy replaces."""
+    return replace(table, columns=tuple(column for column in table.columns if column.type != myrocks.IMPLICIT))
+
+
+def _with_managed(declared: Declared) -> Declared:
+    """The table as it will be once the managed column is there, so that a policy can be checked beforehand."""
+    table = declared.table
+    if declared.policy.expire_after is None or table.column(MANAGED_COLUMN):
+        return declared
+    column = Column(name=MANAGED_COLUMN, type="datetime(6)")
+    return replace(declared, table=replace(table, columns=(*table.columns, column)))

@@ -1,0 +1,249 @@
+"""Deleting on MariaDB and MySQL: look without a lock, then delete what was found in one short transaction.
+
+One look reads at most a window of rows, however few of them have expired: the key at the window's end is found first,
+then the expired keys up to it, both by plain reads that lock nothing. The rows are deleted by key, with the condition
+repeated, by a statement that waits for nobody. If somebody holds one of them, the free ones are picked with SKIP
+LOCKED and only those deleted. Where a statement cannot refuse to wait (MySQL), they are always picked that way.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import perf_counter
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.guard import GuardedDelete
+from lapse.engines.mysql import keys
+from lapse.engines.mysql.keys import INCLUSIVE, Key, Walk
+from lapse.engines.mysql.names import quote
+from lapse.model.job import KeyRange
+
+READ_TARGET_SECONDS = 0.05
+FIRST_WINDOW = 5_000
+MIN_WINDOW = 500
+MAX_WINDOW = 200_000
+MAX_KEYS = 5_000
+"""Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
+LOCK_WAIT_TIMEOUT = 1205
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+Atomic = Callable[[Connection], AbstractContextManager[None]]
+Kill = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """All the SQL of one task. `free` is true for rows that no foreign key holds; empty where none can."""
+
+    source: str
+    key: Walk
+    condition: str
+    comment: str
+    free: str = ""
+    free_in_delete: bool = True
+    refuses_to_wait: bool = True
+    rows_per_row: float = 1.0
+    """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
+
+    def select(self, what: str, where: Sequence[str], walk: Walk, suffix: str = "") -> str:
+        conditions = f" WHERE {' AND '.join(where)}" if where else ""
+        return f"{self.comment} SELECT {what} FROM {self.source} FORCE INDEX ({quote(walk.index)}){conditions}{suffix}"
+
+    def delete(self, found: Sequence[Key]) -> str:
+        """Only the key can lead to the rows: `IS TRUE` keeps the server from walking along an index on the expiry."""
+        guarded = GuardedDelete(
+            table=self.source,
+            condition=f"({self.condition}) IS TRUE",
+            bound=self.key.equal(found),
+            extra=self.free if self.free_in_delete else "",
+        )
+        no_wait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.refuses_to_wait else ""
+        return f"{self.comment} {no_wait}{guarded.sql()}"
+
+    def lock(self, found: Sequence[Key]) -> str:
+        """Those of the keys that nobody holds, locked."""
+        where = [self.key.equal(found), f"({self.condition}) IS TRUE"]
+        if self.free and not self.free_in_delete:
+            where.append(self.free)
+        return self.select(self.key.selected, where, self.key, " FOR UPDATE SKIP LOCKED")
+
+    def count_expired(self, found: Sequence[Key]) -> str:
+        return self.select("count(*)", [self.key.equal(found), f"({self.condition}) IS TRUE"], self.key)
+
+
+class MysqlDeleter(Deleter):
+    """`_find` says where the paths differ; the rest is the same for all."""
+
+    def __init__(
+        self, plan: Plan, span: KeyRange, cursor: str | None, *, connect: Connect, atomic: Atomic, kill: Kill
+    ) -> None:
+        self._plan = plan
+        self._span = span
+        self._cursor = cursor
+        self._connect = connect
+        self._atomic = atomic
+        self._kill = kill
+        self._running: int | None = None
+        self._guard = Lock()
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        limit = max(1, min(MAX_KEYS, int(limit / self._plan.rows_per_row)))
+        with self._connect() as connection:
+            self._set_running(_thread_id(connection))
+            try:
+                found, batch = self._find(connection, limit)
+                if found:
+                    started = perf_counter()
+                    batch = self._delete(connection, found, batch, checkpoint)
+                    batch = replace(batch, locked_seconds=perf_counter() - started)
+            finally:
+                self._set_running(None)
+        self._cursor = batch.cursor
+        return batch
+
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        with self._connect() as connection:
+            found, batch = self._find(connection, 1)
+            batch = replace(batch, selected=len(found), held=len(found))
+            with self._atomic(connection):
+                checkpoint(connection, batch)
+        self._cursor = batch.cursor
+        return batch
+
+    def restart(self) -> None:
+        self._cursor = None
+
+    def interrupt(self) -> None:
+        # Under the lock the connection cannot have gone back to the pool, and so to somebody else.
+        with self._guard:
+            if self._running is not None:
+                self._kill(self._running)
+
+    def _set_running(self, thread: int | None) -> None:
+        with self._guard:
+            self._running = thread
+
+    @abstractmethod
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
+
+    def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
+        if self._plan.refuses_to_wait:
+            try:
+                return self._delete_all(connection, found, batch, checkpoint)
+            except OperationalError as error:
+                if error.orig is None or error.orig.args[0] != LOCK_WAIT_TIMEOUT:
+                    raise
+        return self._delete_free(connection, found, batch, checkpoint)
+
+    def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
+        with self._rolled_back(connection):
+            deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
+            held = self._count_left(connection, found) if deleted < len(found) else 0
+            batch = replace(batch, selected=len(found), deleted=deleted, held=held)
+            checkpoint(connection, batch)
+        return batch
+
+    def _delete_free(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
+        waiting = replace(self._plan, refuses_to_wait=False)
+        with self._atomic(connection):
+            free = [tuple(row) for row in connection.exec_driver_sql(waiting.lock(found))]
+            deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
+            taken = set(free)
+            others = [key for key in found if key not in taken]
+            skipped = self._count_left(connection, others) if others else 0
+            held = self._count_left(connection, free) if deleted < len(free) else 0
+            if self._plan.free and not self._plan.free_in_delete:
+                held, skipped = held + skipped, 0
+            batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped)
+            checkpoint(connection, batch)
+        return batch
+
+    def _rolled_back(self, connection: Connection) -> AbstractContextManager[None]:
+        return self._atomic(connection)
+
+    def _count_left(self, connection: Connection, found: list[Key]) -> int:
+        """How many of the keys have expired and are still there; the rest were renewed or are gone."""
+        return int(connection.exec_driver_sql(self._plan.count_expired(found)).scalar_one())
+
+
+class KeyDeleter(MysqlDeleter):
+    """The order of the key, window by window."""
+
+    _window = FIRST_WINDOW
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        plan, walk = self._plan, self._plan.key
+        started = perf_counter()
+        lower, upper = self._lower(), self._upper()
+        edge = connection.exec_driver_sql(
+            plan.select(
+                walk.selected, [*lower, *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {self._window - 1}"
+            )
+        ).first()
+        last = tuple(edge) if edge is not None else None
+        until = [walk.until(last, inclusive=True)] if last is not None else upper
+        rows = connection.exec_driver_sql(
+            plan.select(walk.selected, [*lower, *until, plan.condition], walk, f" ORDER BY {walk.order} LIMIT {limit}")
+        ).all()
+        found = [tuple(row) for row in rows]
+        self._fit_window(perf_counter() - started)
+        if len(found) == limit:
+            return found, Batch(examined=self._window, cursor=keys.encode(found[-1]))
+        if last is None:
+            return found, Batch(examined=len(found), cursor=self._cursor, done=True)
+        return found, Batch(examined=self._window, cursor=keys.encode(last))
+
+    def _lower(self) -> list[str]:
+        walk = self._plan.key
+        if self._cursor is not None:
+            return [walk.after(keys.decode(self._cursor, walk))]
+        if self._span.start is not None:
+            return [walk.after(keys.decode(self._span.start, walk), inclusive=True)]
+        return []
+
+    def _upper(self) -> list[str]:
+        if self._span.end is None:
+            return []
+        inclusive = self._span.end.startswith(INCLUSIVE)
+        walk = self._plan.key
+        return [walk.until(keys.decode(self._span.end.removeprefix(INCLUSIVE), walk), inclusive=inclusive)]
+
+    def _fit_window(self, seconds: float) -> None:
+        if seconds > 2 * READ_TARGET_SECONDS:
+            self._window = max(self._window // 2, MIN_WINDOW)
+        elif seconds < READ_TARGET_SECONDS / 2:
+            self._window = min(self._window * 2, MAX_WINDOW)
+
+
+class IndexDeleter(MysqlDeleter):
+    """The order of the expiry, then of the key, with the last of both as lower bound."""
+
+    def __init__(
+        self, plan: Plan, walk: Walk, span: KeyRange, cursor: str | None, **how: Callable[..., object]
+    ) -> None:
+        super().__init__(plan, span, cursor, **how)  # type: ignore[arg-type]
+        self._walk = walk
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        walk = self._walk
+        after = [walk.after(keys.decode(self._cursor, walk))] if self._cursor is not None else []
+        rows = connection.exec_driver_sql(
+            self._plan.select(
+                walk.selected, [self._plan.condition, *after], walk, f" ORDER BY {walk.order} LIMIT {limit}"
+            )
+        ).all()
+        cursor = keys.encode(tuple(rows[-1])) if rows else self._cursor
+        width = len(self._plan.key.parts)
+        return [tuple(row)[-width:] for row in rows], Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+
+
+def _thread_id(connection: Connection) -> int:
+    return int(connection.connection.driver_connection.thread_id())  # type: ignore[union-attr]

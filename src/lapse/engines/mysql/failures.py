@@ -1,0 +1,59 @@
+"""The servers' error numbers, as Lapse's errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from lapse.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    Interrupted,
+    LapseError,
+    Retryable,
+    RowUndeletable,
+)
+
+_AWAY = frozenset(
+    {1040, 1047, 1053, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
+)
+"""No connection, or none any more; 1047 is a Galera node that has lost its cluster."""
+_LOGIN = frozenset({1044, 1045, 1049, 1130, 1698})
+_RETRYABLE = frozenset({1020, 1197, 1205, 1206, 1213, 1412, 1613, 1614, 1637, 1969, 3024, 3058, 3101, 3572})
+"""Deadlocks, lock waits, time limits, a full binlog cache, a conflict with another Galera node."""
+_INTERRUPTED = frozenset({1317, 1028})
+_UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442})
+"""Foreign keys, and triggers that object."""
+_DRIFT = frozenset({1054, 1109, 1146, 1176, 1735, 1091})
+_READ_ONLY = frozenset({1290, 1792, 1836})
+_DENIED = frozenset({1142, 1143, 1227, 1370, 1419})
+
+
+def translate(error: DBAPIError) -> LapseError:
+    number, text = _number_and_text(error.orig)
+    if error.connection_invalidated or number in _AWAY:
+        return DatabaseUnavailable(f"the database is away: {text}")
+    if number in _LOGIN:
+        return DatabaseUnavailable(f"cannot log in: {text}", hint="check user, password and database in the URL")
+    if number in _RETRYABLE:
+        return Retryable(f"the database is busy: {text}")
+    if number in _INTERRUPTED:
+        return Interrupted("the statement was interrupted")
+    if number in _UNDELETABLE or type(error.orig).__name__ == "IntegrityError":
+        return RowUndeletable(text)
+    if number in _DRIFT:
+        return Drift(text)
+    if number in _READ_ONLY:
+        return DatabaseUnavailable(f"the server takes no writes: {text}", hint="point the URL at the primary")
+    if number in _DENIED:
+        return DatabaseError(text, hint="`lapse doctor` prints the GRANT statements Lapse needs")
+    return DatabaseError(text)
+
+
+def _number_and_text(error: Any) -> tuple[int, str]:
+    arguments: tuple[Any, ...] = getattr(error, "args", ())
+    if len(arguments) >= 2 and isinstance(arguments[0], int):
+        return arguments[0], str(arguments[1])
+    return 0, str(error)

@@ -1,0 +1,101 @@
+"""How strained a MariaDB or MySQL server is. What this role or this flavour does not show is reported as such."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.base import Gauge
+
+RUNNING_SOFT, RUNNING_STOP = 0.5, 200.0
+"""Statements of others at work on average: half of one means that somebody is there."""
+LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
+HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
+DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
+LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
+FLOW_SOFT, FLOW_STOP = 0.05, 0.1
+
+_STATUS = (
+    "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_row_lock_current_waits', 'Innodb_history_list_length',"
+    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused')"
+)
+_OTHERS = (
+    "SELECT count(*) FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
+    " AND id <> connection_id() AND left(coalesce(info, ''), 8) <> '/* lapse' AND user <> 'system user'"
+)
+_HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+_REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+
+
+def read(connection: Connection) -> list[Gauge]:
+    status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
+    gauges = [
+        _foreground(connection),
+        Gauge(
+            name="lock waits",
+            value=status.get("Innodb_row_lock_current_waits"),
+            soft=LOCK_WAIT_SOFT,
+            stop=LOCK_WAIT_STOP,
+            averaged=True,
+            note="not in this server's status",
+        ),
+        Gauge(
+            name="purge debt",
+            value=status.get("Innodb_history_list_length", _history(connection)),
+            soft=HISTORY_SOFT,
+            stop=HISTORY_STOP,
+            note="GRANT PROCESS to see the history list",
+        ),
+        _dirty(status),
+        _lag(connection),
+    ]
+    if "wsrep_flow_control_paused" in status:
+        paused = status["wsrep_flow_control_paused"]
+        gauges.append(Gauge(name="galera flow control", value=paused, soft=FLOW_SOFT, stop=FLOW_STOP))
+    return gauges
+
+
+def _foreground(connection: Connection) -> Gauge:
+    """Without the PROCESS privilege a role sees its own sessions only, and so no foreground."""
+    value = float(connection.exec_driver_sql(_OTHERS).scalar_one())
+    return Gauge(
+        name="foreground", value=value, soft=RUNNING_SOFT, stop=RUNNING_STOP, unit=" statements", averaged=True
+    )
+
+
+def _history(connection: Connection) -> float | None:
+    try:
+        value = connection.exec_driver_sql(_HISTORY).scalar()
+    except DBAPIError:
+        return None
+    return None if value is None else float(value)
+
+
+def _dirty(status: dict[str, float]) -> Gauge:
+    total = status.get("Innodb_buffer_pool_pages_total")
+    dirty = status.get("Innodb_buffer_pool_pages_dirty")
+    share = dirty / total if total and dirty is not None else None
+    return Gauge(name="dirty pages", value=share, soft=DIRTY_SOFT, stop=DIRTY_STOP, note="not in this server's status")
+
+
+def _lag(connection: Connection) -> Gauge:
+    """Of this server behind its own source; a primary has none."""
+    note: str | None = "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it"
+    value: float | None = None
+    for statement in _REPLICAS:
+        try:
+            rows = connection.exec_driver_sql(statement).mappings().all()
+        except DBAPIError:
+            continue
+        behind = [row.get("Seconds_Behind_Master", row.get("Seconds_Behind_Source")) for row in rows]
+        value, note = max((float(seconds) for seconds in behind if seconds is not None), default=0.0), None
+        break
+    return Gauge(name="replica lag", value=value, soft=LAG_SOFT_SECONDS, stop=LAG_STOP_SECONDS, unit=" s", note=note)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True

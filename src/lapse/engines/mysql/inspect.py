@@ -1,0 +1,224 @@
+"""Read a table's shape from the information schema."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.engines.mysql import myrocks
+from lapse.errors import TableNotFound
+from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
+
+_KINDS = {
+    "BASE TABLE": TableKind.TABLE,
+    "SYSTEM VERSIONED": TableKind.TABLE,
+    "VIEW": TableKind.VIEW,
+    "TEMPORARY": TableKind.TEMPORARY,
+}
+_SYSTEM_SCHEMAS = ("information_schema", "performance_schema", "mysql", "sys")
+_OWN_PREFIX = "lapse_"
+
+
+def describe(connection: Connection, name: TableName) -> Table:
+    """`name.schema` of the result is None for the connection's own database."""
+    own = current_database(connection)
+    found = _rows(
+        connection,
+        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
+        " ENGINE AS engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        name.schema or own,
+        name.name,
+    )
+    if not found:
+        raise TableNotFound(f"there is no table {name} in this database")
+    row = found[0]
+    schema, table = row["schema"], row["name"]
+    partitions = _partitions(connection, schema, table)
+    indexes = _indexes(connection, schema, table)
+    columns = _columns(connection, schema, table)
+    if str(row["engine"]).upper() == myrocks.ENGINE and (hidden := myrocks.implicit_column(row["comment"])):
+        columns = (*columns, hidden)
+    primary = next((columns for name, columns in indexes.paging.items() if name == "PRIMARY"), ())
+    return Table(
+        name=TableName(table, None if schema == own else schema),
+        kind=_kind(schema, row["type"], bool(partitions)),
+        columns=columns,
+        primary_key=primary,
+        key=_key(indexes, columns),
+        indexes=indexes.all,
+        referenced_by=_references(connection, schema, table, own),
+        comment=row["comment"] or None,
+        partitions=partitions,
+    )
+
+
+def table_names(connection: Connection) -> list[TableName]:
+    rows = _rows(
+        connection,
+        "SELECT TABLE_NAME AS name FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
+        " AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_NAME",
+    )
+    return [TableName(row["name"]) for row in rows if not row["name"].startswith(_OWN_PREFIX)]
+
+
+def comments(connection: Connection) -> list[tuple[TableName, str]]:
+    rows = _rows(
+        connection,
+        "SELECT TABLE_NAME AS name, TABLE_COMMENT AS comment FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE' AND TABLE_COMMENT <> '' ORDER BY TABLE_NAME",
+    )
+    return [(TableName(row["name"]), row["comment"]) for row in rows if not row["name"].startswith(_OWN_PREFIX)]
+
+
+def current_database(connection: Connection) -> str:
+    return str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one())
+
+
+def storage_engine(connection: Connection, name: TableName) -> str:
+    """In upper case: INNODB, ROCKSDB, MYISAM."""
+    engine = connection.exec_driver_sql(
+        "SELECT ENGINE FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
+        (name.schema, name.name),
+    ).scalar()
+    return str(engine or "").upper()
+
+
+class _Indexes:
+    """`paging` are unique indexes over whole, not nullable columns, by name."""
+
+    def __init__(self, found: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
+        self.paging: dict[str, tuple[str, ...]] = {}
+        indexes = []
+        for name, parts in found:
+            plain = all(part["column"] is not None and part["prefix"] is None for part in parts)
+            usable = plain and parts[0]["type"] == "BTREE"
+            indexes.append(
+                Index(
+                    name=name,
+                    columns=tuple(part["column"] if part["prefix"] is None else None for part in parts),
+                    unique=not parts[0]["non_unique"],
+                    # Full-text, spatial and hash indexes have no order to walk along.
+                    partial=parts[0]["type"] != "BTREE",
+                )
+            )
+            if usable and not parts[0]["non_unique"] and not any(part["nullable"] == "YES" for part in parts):
+                self.paging[name] = tuple(part["column"] for part in parts)
+        self.all = tuple(indexes)
+
+
+def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
+    rows = _rows(
+        connection,
+        "SELECT INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
+        " NULLABLE AS nullable, INDEX_TYPE AS type FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX",
+        schema,
+        table,
+    )
+    grouped: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        # MyRocks calls its indexes LSMTREE; they are ordered like a B-tree.
+        row["type"] = "BTREE" if row["type"] in ("BTREE", "LSMTREE") else row["type"]
+        grouped[row["name"]].append(row)
+    return _Indexes(grouped.items())
+
+
+def _key(indexes: _Indexes, columns: tuple[Column, ...]) -> tuple[str, ...]:
+    """The primary key, or else the unique key with the fewest columns."""
+    if "PRIMARY" in indexes.paging:
+        return indexes.paging["PRIMARY"]
+    return min(indexes.paging.values(), key=len, default=())
+
+
+def key_index(table: Table) -> str:
+    """The index that `table.key` is taken from."""
+    if table.primary_key == table.key:
+        return "PRIMARY"
+    return next(index.name for index in table.indexes if index.unique and index.columns == table.key)
+
+
+def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, ...]:
+    rows = _rows(
+        connection,
+        "SELECT COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable, EXTRA AS extra"
+        " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        schema,
+        table,
+    )
+    return tuple(
+        Column(
+            name=row["name"],
+            type=_text(row["type"]),
+            nullable=row["nullable"] == "YES",
+            generated="GENERATED" in row["extra"].upper() and "DEFAULT_GENERATED" not in row["extra"].upper(),
+        )
+        for row in rows
+    )
+
+
+def _partitions(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
+    rows = _rows(
+        connection,
+        "SELECT coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS name FROM information_schema.PARTITIONS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND PARTITION_NAME IS NOT NULL"
+        " ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION",
+        schema,
+        table,
+    )
+    return tuple(row["name"] for row in rows)
+
+
+def _references(connection: Connection, schema: str, table: str, own: str) -> tuple[Reference, ...]:
+    """From tables of the same schema and of the connection's own.
+
+    To look further the server would open every table it has. A foreign key from elsewhere still holds its row, which
+    is then found by the delete that fails on it.
+    """
+    keys: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for child_schema in dict.fromkeys((schema, own)):
+        rows = _rows(
+            connection,
+            "SELECT k.CONSTRAINT_NAME AS name, k.TABLE_NAME AS child, k.COLUMN_NAME AS `column`,"
+            " k.REFERENCED_COLUMN_NAME AS referred, r.DELETE_RULE AS action"
+            " FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS r"
+            " ON r.CONSTRAINT_SCHEMA = %s AND r.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND r.TABLE_NAME = k.TABLE_NAME"
+            " WHERE k.TABLE_SCHEMA = %s AND k.REFERENCED_TABLE_SCHEMA = %s AND k.REFERENCED_TABLE_NAME = %s"
+            " ORDER BY k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION",
+            child_schema,
+            child_schema,
+            schema,
+            table,
+        )
+        for row in rows:
+            keys[child_schema, row["child"], row["name"]].append(row)
+    return tuple(
+        Reference(
+            table=TableName(child, None if child_schema == own else child_schema),
+            columns=tuple(part["column"] for part in parts),
+            referred=tuple(part["referred"] for part in parts),
+            action=FkAction(parts[0]["action"]),
+            # InnoDB makes an index for every foreign key.
+            indexed=True,
+        )
+        for (child_schema, child, _), parts in keys.items()
+    )
+
+
+def _kind(schema: str, kind: str, partitioned: bool) -> TableKind:
+    if schema.lower() in _SYSTEM_SCHEMAS:
+        return TableKind.SYSTEM
+    found = _KINDS.get(kind, TableKind.SYSTEM)
+    return TableKind.PARTITIONED if partitioned and found is TableKind.TABLE else found
+
+
+def _text(value: Any) -> str:
+    """MySQL 8 returns some columns of its data dictionary as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _rows(connection: Connection, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.exec_driver_sql(sql, parameters or None).mappings()]

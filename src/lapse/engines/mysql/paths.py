@@ -1,0 +1,119 @@
+"""Which way leads to the expired rows, and how many there are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Advice, Declared, Survey, Target
+from lapse.engines.mysql import condition, myrocks, partition, parts
+from lapse.engines.mysql.condition import Condition
+from lapse.engines.mysql.names import qualified, quote, source
+from lapse.model.job import Path, PathKind
+from lapse.model.policy import ColumnExpiry
+from lapse.model.table import Index, Table, TableName
+
+INDEX_PATH_SHARE = 0.05
+"""The index path pays while at most this share of the rows has expired."""
+INDEX_PATH_ROWS = 1_000
+
+
+def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: int) -> Path:
+    table = declared.table
+    if parts.is_native(connection, table):
+        myrocks.verify(connection, declared)
+        return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {myrocks.ttl_items(table.comment)}")
+    found = condition.at(connection, declared, cutoff)
+    if declared.policy.partition_drop and partition.whole_range_expired(connection, declared, found):
+        return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
+    order = "primary key order" if table.primary_key else "order of a unique key"
+    index = expiry_index(table, found.column.name) if found.column else None
+    if index is None:
+        reason = "no index on the expiry column alone" if found.column else "expiry is an expression"
+        return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: {reason}")
+    enough = max(int(rows * INDEX_PATH_SHARE), INDEX_PATH_ROWS)
+    seen = _count_up_to(connection, table.name, index, found, enough + 1)
+    if seen > enough:
+        return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: more than {enough} rows have expired")
+    return Path(kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: about {seen} rows have expired")
+
+
+def expiry_index(table: Table, column: str) -> Index | None:
+    """An index on that column alone: rows of equal expiry then come in the order of the key, which InnoDB appends."""
+    if table.key != table.primary_key:
+        return None
+    return next((i for i in table.indexes if not i.partial and i.columns == (column,) and i.name != "PRIMARY"), None)
+
+
+def index_advice(declared: Declared) -> list[Advice]:
+    expiry, table = declared.policy.expiry, declared.table
+    if not isinstance(expiry, ColumnExpiry) or expiry_index(table, expiry.column) or table.key[:1] == (expiry.column,):
+        return []
+    name = f"{table.name.name}_{expiry.column}"[:64]
+    return [
+        Advice(
+            text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
+            statement=f"CREATE INDEX {quote(name)} ON {qualified(table.name)} ({quote(expiry.column)});",
+        )
+    ]
+
+
+def estimate_rows(connection: Connection, name: TableName) -> int:
+    if name.partition is None:
+        sql = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
+        rows = connection.exec_driver_sql(f"{sql} AND TABLE_NAME = %s", (name.schema, name.name)).scalar()
+    else:
+        rows = connection.exec_driver_sql(
+            "SELECT TABLE_ROWS FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
+            " AND TABLE_NAME = %s AND %s IN (PARTITION_NAME, SUBPARTITION_NAME) LIMIT 1",
+            (name.schema, name.name, name.partition),
+        ).scalar()
+    return int(rows or 0)
+
+
+def survey(connection: Connection, target: Target) -> Survey:
+    """Every row is read, without a lock."""
+    table = target.declared.table
+    found = condition.at(connection, target.declared, target.cutoff)
+    rows, expired, oldest, newest = connection.exec_driver_sql(
+        f"SELECT count(*), coalesce(sum({found.sql} IS TRUE), 0), min(if({found.sql}, {found.moment}, NULL)),"
+        f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
+    ).one()
+    size = table_bytes(connection, table.name)
+    return Survey(
+        rows=int(rows),
+        expired=int(expired),
+        oldest=instant(oldest, found.zone),
+        newest=instant(newest, found.zone),
+        bytes=None if size is None or not rows else size * int(expired) // int(rows),
+        exact=True,
+        method="scan",
+    )
+
+
+def _count_up_to(connection: Connection, name: TableName, index: Index, found: Condition, most: int) -> int:
+    return int(
+        connection.exec_driver_sql(
+            f"SELECT count(*) FROM (SELECT 1 FROM {source(name)} FORCE INDEX ({quote(index.name)})"
+            f" WHERE {found.sql} LIMIT {most}) AS seen"
+        ).scalar_one()
+    )
+
+
+def table_bytes(connection: Connection, name: TableName) -> int | None:
+    size = connection.exec_driver_sql(
+        "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.PARTITIONS"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
+        " AND (%s IS NULL OR %s IN (PARTITION_NAME, SUBPARTITION_NAME)) LIMIT 1",
+        (name.schema, name.name, name.partition, name.partition),
+    ).scalar()
+    return None if size is None else int(size)
+
+
+def instant(value: object, zone: ZoneInfo) -> datetime | None:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        return None
+    return moment.replace(tzinfo=zone).astimezone(UTC)

@@ -1,0 +1,135 @@
+"""Sessions: one zone, one isolation level and one SQL mode, whatever the server's defaults are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import URL, create_engine, event
+from sqlalchemy import Engine as Database
+
+from lapse.errors import UnsupportedUrl
+
+DRIVER = "mysql+pymysql"
+BINLOG_OPTION = "lapse_binlog"
+POOL_SIZE = 10
+MAX_OVERFLOW = 50
+PATIENT_SECONDS = 5
+"""How long a declaration waits for a lock; a queued ALTER makes everybody else wait behind it."""
+DELETE_SECONDS = 1
+"""How long a delete waits for one: the shortest that both servers know."""
+
+STRICT_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+LENIENT_MODE = "NO_ENGINE_SUBSTITUTION"
+"""For deletes: a value that is no time is then NULL, which never expires, and not an error that ends the job."""
+
+MINIMUM = {"MariaDB": (10, 6), "MySQL": (8, 0)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flavour:
+    """Which server answers, and what of its SQL Lapse may use."""
+
+    product: str
+    version: tuple[int, ...]
+
+    @classmethod
+    def from_text(cls, text: str) -> Flavour:
+        product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
+        # Replication made some MariaDB servers put 5.5.5- before their own version.
+        numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
+        version = tuple(int(number) for number in numbers.groups()) if numbers else (0,)
+        return cls(product=product, version=version)
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.product == "MariaDB"
+
+    @property
+    def can_refuse_to_wait(self) -> bool:
+        """Can one statement say that it will not wait for a row lock at all?"""
+        return self.is_mariadb
+
+    @property
+    def reads_the_table_it_deletes_from(self) -> bool:
+        """May a sub-query of a DELETE read the same table?"""
+        return self.is_mariadb
+
+    def check(self) -> None:
+        wanted = MINIMUM[self.product]
+        if self.version < wanted:
+            have, need = ".".join(map(str, self.version)), ".".join(map(str, wanted))
+            raise UnsupportedUrl(f"this server is {self.product} {have}; Lapse needs {need} or newer")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a URL says to Lapse and not to the driver."""
+
+    url: URL
+    binlog: bool
+
+
+def read_url(url: URL) -> Options:
+    backend, _, driver = url.drivername.partition("+")
+    if driver not in ("", "pymysql"):
+        raise UnsupportedUrl(
+            f"Lapse speaks to {backend} through PyMySQL, not {driver}",
+            hint=f"write {backend}:// or {backend}+pymysql://",
+        )
+    try:
+        import pymysql  # noqa: F401
+    except ImportError:
+        raise UnsupportedUrl(
+            f"{backend}:// URLs need the driver PyMySQL", hint="pip install 'lapse-ttl[mysql]'"
+        ) from None
+    if not url.database:
+        raise UnsupportedUrl(f"the URL {url!r} names no database", hint=f"write {backend}://user@host/database")
+    binlog = str(url.query.get(BINLOG_OPTION, "on")).lower()
+    if binlog not in ("on", "off"):
+        raise UnsupportedUrl(f"{BINLOG_OPTION}={binlog} in the URL: must be on or off")
+    plain = url.difference_update_query([BINLOG_OPTION]).set(drivername=DRIVER)
+    return Options(url=plain, binlog=binlog == "on")
+
+
+def open_database(options: Options, *, deleting: bool) -> Database:
+    """A pool of connections; those that delete give way sooner and can be kept out of the binary log."""
+    database = create_engine(
+        options.url,
+        isolation_level="AUTOCOMMIT",
+        pool_size=POOL_SIZE,
+        max_overflow=MAX_OVERFLOW,
+        pool_pre_ping=True,
+        # Without it the driver would read every % of a user's statement as a place for a parameter.
+        execution_options={"no_parameters": True},
+        connect_args={"charset": "utf8mb4"} if "charset" not in options.url.query else {},
+    )
+    statements = session_statements(deleting=deleting, binlog=options.binlog)
+
+    @event.listens_for(database, "connect")
+    def _configure(raw: Any, record: object) -> None:
+        with raw.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            flavour = Flavour.from_text(str(cursor.fetchone()[0]))
+            for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else ()):
+                cursor.execute(statement)
+
+    return database
+
+
+_MARIADB_ONLY = (
+    # A long IN list stays one, and is read by ranges of the key, instead of becoming a sub-query.
+    "SET SESSION in_predicate_conversion_threshold = 0",
+)
+
+
+def session_statements(*, deleting: bool, binlog: bool) -> tuple[str, ...]:
+    seconds = DELETE_SECONDS if deleting else PATIENT_SECONDS
+    statements = (
+        f"SET SESSION time_zone = '+00:00', sql_mode = '{LENIENT_MODE if deleting else STRICT_MODE}',"
+        f" innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, foreign_key_checks = 1,"
+        " sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_auto_is_null = 0",
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    )
+    return (*statements, "SET SESSION sql_log_bin = 0") if deleting and not binlog else statements

@@ -1,0 +1,126 @@
+"""What a column's type says about time, and the bare column compared with a cutoff.
+
+TIMESTAMP is an instant, DATETIME and DATE are wall-clock time in the policy's zone, whole numbers are unix seconds. A
+constant is cut to the column's own precision, so that no rounding decides. The zero date is MySQL's way to say that
+there is none: like NULL, it never expires.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from lapse.engines.mysql.names import quote
+from lapse.engines.walltime import safe_wall_clock
+from lapse.errors import Unsupported
+from lapse.model.interval import DAY, HOUR, MINUTE, SECOND, Interval
+from lapse.model.table import Column, TableName
+
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+
+
+class Kind(StrEnum):
+    INSTANT = "timestamp"
+    WALL_CLOCK = "datetime"
+    DAY = "date"
+    SECONDS = "unix seconds"
+
+
+_KINDS = {
+    "timestamp": Kind.INSTANT,
+    "datetime": Kind.WALL_CLOCK,
+    "date": Kind.DAY,
+    **dict.fromkeys(("int", "integer", "bigint", "mediumint"), Kind.SECONDS),
+}
+_FIRST = {
+    Kind.INSTANT: "'1970-01-01 00:00:01'",
+    Kind.WALL_CLOCK: "'0001-01-01 00:00:00'",
+    Kind.DAY: "'0001-01-01'",
+}
+
+
+def kind_of(column: Column) -> Kind | None:
+    return _KINDS.get(re.split(r"[( ]", column.type.lower(), maxsplit=1)[0])
+
+
+def require_kind(column: Column, table: TableName) -> Kind:
+    kind = kind_of(column)
+    if kind is None:
+        raise Unsupported(
+            f"column {column.name} of {table} is {column.type}, which cannot hold an expiry",
+            hint="use TIMESTAMP, DATETIME, DATE, or a whole number of unix seconds (INT, BIGINT)",
+        )
+    return kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Threshold:
+    """`column + interval <= cutoff` as a range of the bare column, which an index on it serves."""
+
+    sql: str
+    last: str
+    """The latest value that has expired, as a typed constant."""
+    zone: ZoneInfo
+    """In which the column's values are to be read."""
+
+
+def threshold(column: Column, kind: Kind, interval: Interval, cutoff: datetime, zone: str) -> Threshold:
+    name = quote(column.name)
+    if kind is Kind.SECONDS:
+        instant = interval.subtracted_from(cutoff.astimezone(UTC))
+        seconds = str(int(instant.timestamp() // 1))
+        return Threshold(sql=f"{name} <= {seconds}", last=seconds, zone=ZoneInfo("UTC"))
+    if kind is Kind.INSTANT:
+        limit, read_in = interval.subtracted_from(cutoff.astimezone(UTC)), ZoneInfo("UTC")
+    else:
+        read_in = ZoneInfo(zone)
+        limit = interval.subtracted_from(safe_wall_clock(cutoff, read_in))
+    last = f"'{limit:%Y-%m-%d}'" if kind is Kind.DAY else f"'{_cut(limit, fraction_digits(column))}'"
+    typed = f"{'DATE' if kind is Kind.DAY else 'TIMESTAMP'}{last}"
+    return Threshold(sql=f"({name} >= {_FIRST[kind]} AND {name} <= {last})", last=typed, zone=read_in)
+
+
+def moment(column: Column, kind: Kind) -> str:
+    """SQL for the column as DATETIME(6): in UTC for instants in any session, wall-clock time for the others."""
+    name = quote(column.name)
+    if kind is Kind.SECONDS:
+        return f"({EPOCH} + INTERVAL {name} SECOND)"
+    if kind is Kind.INSTANT:
+        return f"({EPOCH} + INTERVAL nullif(unix_timestamp({name}), 0) SECOND)"
+    return f"(CASE WHEN {name} >= {_FIRST[kind]} THEN CAST({name} AS DATETIME(6)) END)"
+
+
+def shifted(sql: str, interval: Interval, sign: str) -> str:
+    """SQL for a DATETIME plus or minus an interval; time first when going back, months first when going forward."""
+    steps = [f"INTERVAL {interval.months} MONTH"] if interval.months else []
+    if interval.micros:
+        steps.append(_time_step(interval.micros))
+    for step in steps if sign == "+" else reversed(steps):
+        sql = f"({sql} {sign} {step})"
+    return sql
+
+
+def instant_literal(moment: datetime) -> str:
+    return f"TIMESTAMP'{_cut(moment.astimezone(UTC), 6)}'"
+
+
+def fraction_digits(column: Column) -> int:
+    match = re.search(r"\((\d)\)", column.type)
+    return int(match[1]) if match else 0
+
+
+def _time_step(micros: int) -> str:
+    for unit, name in ((DAY, "DAY"), (HOUR, "HOUR"), (MINUTE, "MINUTE"), (SECOND, "SECOND")):
+        if micros % unit == 0:
+            return f"INTERVAL {micros // unit} {name}"
+    return f"INTERVAL {micros} MICROSECOND"
+
+
+def _cut(moment: datetime, digits: int) -> str:
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    # strftime leaves years before 1000 without their leading zeros.
+    text = text.rjust(19, "0")
+    return f"{text}.{moment.microsecond:06}"[: 20 + digits] if digits else text

@@ -1,0 +1,151 @@
+"""What a person should know about a table with TTL: indexes, foreign keys, vacuum, privileges."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Advice, Declared
+from lapse.engines.postgres.inspect import rows
+from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
+from lapse.model.policy import ColumnExpiry
+from lapse.model.table import FkAction, Table, TableKind
+
+OLD_SNAPSHOT_SECONDS = 900
+"""A transaction open for longer than this keeps the space of deleted rows from being reused."""
+BIG_TABLE_ROWS = 1_000_000
+"""From here on autovacuum's default, a fifth of the table, lets a lot of dead rows pile up."""
+
+_VACUUM = """
+    SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, s.last_autovacuum, c.reloptions,
+           current_setting('autovacuum') = 'on' AS running
+      FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
+     WHERE c.oid = to_regclass(%(name)s)"""
+
+_OLD_SNAPSHOTS = """
+    SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds, state
+      FROM pg_catalog.pg_stat_activity
+     WHERE xact_start < now() - make_interval(secs => %(seconds)s) AND backend_type = 'client backend'
+       AND datname = current_database()
+     ORDER BY xact_start LIMIT 1"""
+
+_PRIVILEGES = """
+    SELECT current_user AS role,
+           row_security_active(to_regclass(%(name)s)) AND EXISTS (
+               SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = to_regclass(%(name)s) AND polname <> ALL(%(ours)s)
+           ) AS secured,
+           has_schema_privilege(%(schema)s, 'USAGE') AS schema_usage,
+           has_table_privilege(to_regclass(%(name)s), 'SELECT') AS "SELECT",
+           has_table_privilege(to_regclass(%(name)s), 'UPDATE')
+             OR has_any_column_privilege(to_regclass(%(name)s), 'UPDATE') AS "UPDATE",
+           has_table_privilege(to_regclass(%(name)s), 'DELETE') AS "DELETE" """
+
+
+def references(table: Table) -> list[Advice]:
+    found = []
+    for reference in table.referenced_by:
+        if not reference.indexed:
+            found.append(
+                Advice(
+                    text=f"foreign key {reference.table}({', '.join(reference.columns)}) to {table.name} has no index: "
+                    "every deleted row scans that table",
+                    statement=_create_index(relation(reference.table), reference.table.name, reference.columns),
+                )
+            )
+        if reference.action in (FkAction.CASCADE, FkAction.SET_NULL, FkAction.SET_DEFAULT):
+            found.append(
+                Advice(
+                    text=f"foreign key {reference.table}({', '.join(reference.columns)}) is ON DELETE "
+                    f"{reference.action}: rows there are changed along, and batches shrink to make up for it"
+                )
+            )
+    return found
+
+
+def indexes(declared: Declared) -> list[Advice]:
+    expiry, table = declared.policy.expiry, declared.table
+    if not isinstance(expiry, ColumnExpiry) or table.index_on(expiry.column) or table.kind is TableKind.PARTITIONED:
+        return []
+    return [
+        Advice(
+            text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
+            statement=_create_index(relation(table.name), table.name.name, (expiry.column,)),
+        )
+    ]
+
+
+def vacuum(connection: Connection, table: Table) -> list[Advice]:
+    state = next(iter(rows(connection, _VACUUM, {"name": relation(table.name)})), None)
+    if state is None or table.kind is TableKind.PARTITIONED:
+        return []
+    found = []
+    options = " ".join(state["reloptions"] or ())
+    name = relation(table.name)
+    if not state["running"] or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options:
+        found.append(
+            Advice(
+                text="autovacuum is off, so the space of deleted rows is never reused",
+                statement=f"ALTER TABLE {name} RESET (autovacuum_enabled);",
+            )
+        )
+    elif (state["live"] or 0) >= BIG_TABLE_ROWS and "autovacuum_vacuum_scale_factor" not in options:
+        found.append(
+            Advice(
+                text=f"about {state['live']} rows: autovacuum waits until a fifth of them is dead",
+                statement=f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.02,"
+                " autovacuum_vacuum_insert_scale_factor = 0.05);",
+            )
+        )
+    for blocker in rows(connection, _OLD_SNAPSHOTS, {"seconds": OLD_SNAPSHOT_SECONDS}):
+        found.append(
+            Advice(
+                text=f"a transaction has been open for {blocker['seconds']} seconds (pid {blocker['pid']}): until it "
+                f"ends, {state['dead'] or 0} dead rows of {table.name} cannot be cleaned up",
+                statement=f"SELECT pg_terminate_backend({blocker['pid']});",
+            )
+        )
+    return found
+
+
+def privileges(connection: Connection, table: Table) -> list[Advice]:
+    """What the role of this connection lacks for running jobs on the table."""
+    target = relation(table.name)
+    known = {"name": target, "schema": own_name(table.name).schema, "ours": [HIDE_POLICY, ALLOW_POLICY]}
+    state = rows(connection, _PRIVILEGES, known)[0]
+    role = quote(str(state["role"]))
+    found = []
+    if not state["schema_usage"]:
+        schema = quote(own_name(table.name).schema or "")
+        found.append(_grant(f"role {role} cannot use schema {schema}", f"GRANT USAGE ON SCHEMA {schema} TO {role};"))
+    lacking = [name for name in ("SELECT", "UPDATE", "DELETE") if not state[name]]
+    if lacking:
+        names = ", ".join(lacking)
+        found.append(_grant(f"role {role} lacks {names} on {table.name}", f"GRANT {names} ON {target} TO {role};"))
+    if state["secured"] and table.kind is not TableKind.PARTITIONED:
+        found.append(
+            _grant(
+                f"row security applies to role {role}: rows that its policies hide are never deleted",
+                f"ALTER ROLE {role} BYPASSRLS;",
+            )
+        )
+    found += _reference_privileges(connection, table, role)
+    return found
+
+
+def _reference_privileges(connection: Connection, table: Table, role: str) -> list[Advice]:
+    found = []
+    for reference in table.holding_references:
+        child = relation(reference.table)
+        sql = "SELECT has_table_privilege(to_regclass(%(name)s), 'SELECT') AS may"
+        if not rows(connection, sql, {"name": child})[0]["may"]:
+            text = f"role {role} cannot read {reference.table}, whose foreign key holds rows of {table.name}"
+            found.append(_grant(text, f"GRANT SELECT ON {child} TO {role};"))
+    return found
+
+
+def _grant(text: str, statement: str) -> Advice:
+    return Advice(text=text, statement=statement)
+
+
+def _create_index(target: str, table: str, columns: tuple[str, ...]) -> str:
+    name = "_".join((table, *columns))[:58] + "_idx"
+    return f"CREATE INDEX CONCURRENTLY {quote(name)} ON {target} ({', '.join(quote(column) for column in columns)});"

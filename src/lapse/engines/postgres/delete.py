@@ -1,0 +1,416 @@
+"""Deleting in PostgreSQL: one bounded statement per transaction, in physical order or by an index.
+
+The statement first lists the addresses of at most n expired rows without locking anything, then deletes those that
+have still expired. On the way it can meet a row that somebody has locked. The first attempt takes its chance: it waits
+a few milliseconds and, if the lock stays, rolls back and turns careful. A careful statement locks what it can with
+SKIP LOCKED before it deletes, which costs about a third of the speed; so only places where there is a lock pay for it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.names import SEE_EXPIRED, literal, quote, relation
+from lapse.engines.postgres.session import BEGIN, roll_back, set_locally, sqlstate, transaction
+from lapse.errors import RowUndeletable
+from lapse.model.job import KeyRange
+from lapse.model.table import Table
+
+ROW = "lapse_row"
+STATEMENT_MS = 2_000
+CHANCE_MS = 10
+"""How long the first attempt waits for a row that somebody has locked."""
+CAREFUL_MS = 200
+"""How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
+CAREFUL_STEPS = 20
+"""Steps that stay careful after a lock was met."""
+SCAN_SECONDS = 0.05
+"""A statement that finds little may read for about this long."""
+FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 128, 8, 1 << 17
+
+LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
+_REFUSALS = ("23", "44", "P0001")
+"""Constraint violations, check options, and exceptions raised by the user's own triggers."""
+
+WORKING = {
+    # A delete that a crash undoes is simply done again.
+    "synchronous_commit": "off",
+    "statement_timeout": str(STATEMENT_MS),
+    # Plans are pinned: addresses and indexes, never the whole table; and no compilation for a few milliseconds of work.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_tidscan": "on",
+    "enable_indexscan": "on",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    SEE_EXPIRED: "on",
+}
+MESSAGE_PREFIX = "lapse"
+"""Of the logical messages that tell TTL deletes apart in a change stream."""
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What a deleter is given. `message` marks its transactions in a change stream; None where nobody decodes it."""
+
+    table: Table
+    condition: Condition
+    span: KeyRange
+    cursor: str | None
+    connect: Connect
+    rows_per_block: float = 0.0
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What a statement found: how many rows, the last of them, and how many it deleted."""
+
+    count: int
+    last: Any
+    deleted: int
+
+
+class PostgresDeleter(Deleter):
+    """The paths differ in what they list and in what a cursor is; the rest is the same for all."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._table = f"ONLY {relation(work.table.name)} AS {ROW}"
+        self._cursor = work.cursor
+        self._careful_steps = 0
+        self._lock = Lock()
+        self._running: Any = None
+        self._free = _unreferenced(work.table)
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        with self._work.connect() as connection:
+            self._watch(connection)
+            try:
+                batch = self._attempt(connection, limit, checkpoint)
+            finally:
+                self._unwatch()
+        self._cursor = batch.cursor
+        return batch
+
+    def _attempt(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+        try:
+            if self._careful_steps:
+                self._careful_steps -= 1
+                return self._careful(connection, limit, checkpoint)
+            try:
+                return self._once(connection, limit, checkpoint, careful=False)
+            except DBAPIError as error:
+                if sqlstate(error.orig) != LOCK_NOT_AVAILABLE:
+                    raise
+            self._careful_steps = CAREFUL_STEPS
+            return self._careful(connection, limit, checkpoint)
+        except DBAPIError as error:
+            code = sqlstate(error.orig)
+            if code.startswith(_REFUSALS):
+                raise RowUndeletable(_reason(error)) from error
+            if code == QUERY_CANCELED:
+                self._shrink()
+            raise
+
+    def _careful(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+        try:
+            return self._once(connection, limit, checkpoint, careful=True)
+        except DBAPIError as error:
+            if sqlstate(error.orig) != LOCK_NOT_AVAILABLE or limit > 1:
+                raise
+        # This very row cannot be had, perhaps because a cascade needs a row that is locked: the next sweep tries again.
+        return self._pass_over(connection, checkpoint, skipped=1)
+
+    def _once(self, connection: Connection, limit: int, checkpoint: Checkpoint, *, careful: bool) -> Batch:
+        started = perf_counter()
+        sql = self._statement(limit, careful=careful)
+        self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
+        try:
+            seen = Seen(**connection.exec_driver_sql(sql).mappings().one())
+            batch = self._batch(seen, limit)
+            if not seen.count:
+                # Nothing to commit, and no mark to leave in the change stream.
+                connection.exec_driver_sql("ROLLBACK")
+            else:
+                if seen.deleted < seen.count:
+                    held, skipped = self._left_behind(connection, seen)
+                    batch = replace(batch, held=held, skipped=skipped)
+                checkpoint(connection, batch)
+                connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            roll_back(connection, "ROLLBACK")
+            raise
+        seconds = perf_counter() - started
+        self._learn(seen, limit, seconds)
+        return replace(batch, locked_seconds=seconds)
+
+    def _begin(self, connection: Connection, lock_ms: int) -> None:
+        statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)})]
+        if self._work.message is not None:
+            statements.append(
+                f"SELECT pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
+            )
+        connection.exec_driver_sql("; ".join(statements))
+
+    def _statement(self, limit: int, *, careful: bool) -> str:
+        addresses = "ARRAY(SELECT at FROM seen)"
+        if careful:
+            addresses = (
+                f"ARRAY(SELECT ctid FROM {self._table} WHERE ctid = ANY({addresses})"
+                f" AND {self._work.condition.unindexed} FOR UPDATE SKIP LOCKED)"
+            )
+        delete = GuardedDelete(
+            table=self._table,
+            condition=self._work.condition.unindexed,
+            bound=f"{ROW}.ctid = ANY({addresses})",
+            extra=self._free,
+            suffix=" RETURNING 1",
+        ).sql()
+        return (
+            f"WITH seen AS MATERIALIZED ({self._list(limit)}), gone AS ({delete})"
+            f" SELECT (SELECT count(*) FROM seen) AS count, ({self._last()}) AS last,"
+            " (SELECT count(*) FROM gone) AS deleted"
+        )
+
+    def _left_behind(self, connection: Connection, seen: Seen) -> tuple[int, int]:
+        """(held, skipped): of the rows still there, those that can be locked are held by a foreign key."""
+        left = f"SELECT 1 FROM {self._table} WHERE {self._until(seen)} AND {self._work.condition.unindexed}"
+        total, free = connection.exec_driver_sql(
+            f"SELECT (SELECT count(*) FROM ({left}) total), (SELECT count(*) FROM ({left} FOR UPDATE SKIP LOCKED) free)"
+        ).one()
+        held = min(int(free), int(total)) if self._free else 0
+        return held, int(total) - held
+
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        with self._work.connect() as connection:
+            batch = self._pass_over(connection, checkpoint, held=1)
+        self._cursor = batch.cursor
+        return batch
+
+    def _pass_over(self, connection: Connection, checkpoint: Checkpoint, *, held: int = 0, skipped: int = 0) -> Batch:
+        """Move past the next expired row, leaving it where it is."""
+        with transaction(connection, WORKING):
+            row = connection.exec_driver_sql(
+                f"WITH seen AS MATERIALIZED ({self._list(1, everything=True)})"
+                f" SELECT (SELECT count(*) FROM seen) AS count, ({self._last()}) AS last, 0 AS deleted"
+            ).mappings()
+            seen = Seen(**row.one())
+            batch = self._batch(seen, 1, everything=True)
+            if seen.count:
+                batch = replace(batch, held=held, skipped=skipped)
+            checkpoint(connection, batch)
+        return batch
+
+    def restart(self) -> None:
+        self._cursor = None
+
+    # Interrupting: the lock keeps a late cancellation from reaching whoever uses the connection next.
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._running is not None:
+                self._running.cancel_safe(timeout=5)
+
+    def _watch(self, connection: Connection) -> None:
+        with self._lock:
+            self._running = connection.connection.driver_connection
+
+    def _unwatch(self) -> None:
+        with self._lock:
+            self._running = None
+
+    @abstractmethod
+    def _list(self, limit: int, *, everything: bool = False) -> str:
+        """SELECT the address of at most `limit` expired rows after the cursor AS at. `everything` has no window."""
+
+    @abstractmethod
+    def _last(self) -> str:
+        """SELECT what the next cursor is made of, from `seen`."""
+
+    @abstractmethod
+    def _until(self, seen: Seen) -> str:
+        """Rows from the cursor to the last one seen."""
+
+    @abstractmethod
+    def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch: ...
+
+    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:
+        pass
+
+    def _shrink(self) -> None:
+        pass
+
+
+class BlockDeleter(PostgresDeleter):
+    """Physical order: windows of heap blocks. A cursor is the first address not yet read, `block,line`."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self._blocks = FIRST_BLOCKS
+        self._end = int(work.span.end or 0)
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        if self._cursor is None:
+            return int(self._work.span.start or 0), 0
+        block, line = self._cursor.split(",")
+        return int(block), int(line)
+
+    def _window_end(self, everything: bool) -> int:
+        return self._end if everything else min(self._end, self._position[0] + self._blocks)
+
+    def _list(self, limit: int, *, everything: bool = False) -> str:
+        return (
+            f"SELECT ctid AS at FROM {self._table} WHERE ctid >= {_address(*self._position)}"
+            f" AND ctid < {_address(self._window_end(everything), 0)}"
+            f" AND {self._work.condition.unindexed} LIMIT {int(limit)}"
+        )
+
+    def _last(self) -> str:
+        return "SELECT max(at)::text FROM seen"
+
+    def _until(self, seen: Seen) -> str:
+        return f"ctid >= {_address(*self._position)} AND ctid <= '{seen.last}'::tid"
+
+    def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
+        first, _ = self._position
+        block, line = self._window_end(everything), 0
+        if seen.count >= limit:
+            block, line = (int(part) for part in seen.last.strip("()").split(","))
+            line += 1
+        return Batch(
+            examined=max(seen.count, int((block - first) * self._work.rows_per_block)),
+            selected=seen.count,
+            deleted=seen.deleted,
+            cursor=f"{block},{line}",
+            done=block >= self._end,
+        )
+
+    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:
+        if seconds > 2 * SCAN_SECONDS:
+            self._shrink()
+        elif seen.count < limit and seconds < SCAN_SECONDS:
+            self._blocks = min(self._blocks * 2, MAX_BLOCKS)
+
+    def _shrink(self) -> None:
+        self._blocks = max(self._blocks // 2, MIN_BLOCKS)
+
+
+class IndexDeleter(PostgresDeleter):
+    """Expiry order by an index. A cursor is the expiry and the address of the last row seen."""
+
+    @property
+    def _column(self) -> str:
+        assert self._work.condition.column is not None
+        return quote(self._work.condition.column)
+
+    def _after_cursor(self) -> str:
+        if self._cursor is None:
+            return "TRUE"
+        moment, address = json.loads(self._cursor)
+        # The first half finds the place in the index, the second tells rows with the same expiry apart.
+        return f"{self._column} >= {literal(moment)} AND ({self._column}, ctid) > ({literal(moment)}, '{address}'::tid)"
+
+    def _list(self, limit: int, *, everything: bool = False) -> str:
+        return (
+            f"SELECT ctid AS at, {self._column} AS moment FROM {self._table}"
+            f" WHERE {self._work.condition.sql} AND {self._after_cursor()}"
+            f" ORDER BY {self._column}, ctid LIMIT {int(limit)}"
+        )
+
+    def _last(self) -> str:
+        return "SELECT ARRAY[moment::text, at::text] FROM seen ORDER BY moment DESC, at DESC LIMIT 1"
+
+    def _until(self, seen: Seen) -> str:
+        moment, address = seen.last
+        last = f"({literal(moment)}, '{address}'::tid)"
+        return f"{self._column} <= {literal(moment)} AND {self._after_cursor()} AND ({self._column}, ctid) <= {last}"
+
+    def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
+        return Batch(
+            examined=seen.count,
+            selected=seen.count,
+            deleted=seen.deleted,
+            cursor=json.dumps(seen.last) if seen.last else self._cursor,
+            done=seen.count < limit,
+        )
+
+
+class PartitionDeleter(Deleter):
+    """The whole leaf goes: counted while nobody can write to it, dropped in the same transaction.
+
+    The table above is locked for the drop alone. A lock that does not come soon is given up and tried again later, so
+    nobody queues behind it for long.
+    """
+
+    def __init__(self, work: Work, parent: str) -> None:
+        self._work = work
+        self._parent = parent
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        leaf = relation(self._work.table.name)
+        settings = WORKING | {"lock_timeout": str(CAREFUL_MS), "statement_timeout": "0", "enable_seqscan": "on"}
+        with self._work.connect() as connection, transaction(connection, settings):
+            connection.exec_driver_sql(f"LOCK TABLE ONLY {leaf} IN SHARE MODE")
+            live, rows = connection.exec_driver_sql(
+                f"SELECT count(*) FILTER (WHERE ({self._work.condition.sql}) IS NOT TRUE), count(*) FROM ONLY {leaf}"
+            ).one()
+            if live:
+                raise RowUndeletable(f"{live} rows of partition {self._work.table.name.partition} have not expired")
+            connection.exec_driver_sql(f"LOCK TABLE ONLY {self._parent} IN ACCESS EXCLUSIVE MODE")
+            connection.exec_driver_sql(f"DROP TABLE {leaf}")
+            batch = Batch(examined=rows, selected=rows, deleted=rows, cursor="dropped", done=True)
+            checkpoint(connection, batch)
+        return batch
+
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        batch = Batch(selected=1, held=1, cursor="held", done=True)
+        with self._work.connect() as connection, transaction(connection, WORKING):
+            checkpoint(connection, batch)
+        return batch
+
+    def restart(self) -> None:
+        pass
+
+
+def _address(block: int, line: int) -> str:
+    return f"'({block},{line})'::tid"
+
+
+def _reason(error: DBAPIError) -> str:
+    diagnostics = getattr(error.orig, "diag", None)
+    return str(getattr(diagnostics, "message_primary", None) or error.orig)
+
+
+def _unreferenced(table: Table) -> str:
+    """True for rows that no RESTRICT or NO ACTION foreign key refers to."""
+    conditions = []
+    for reference in table.holding_references:
+        child = "lapse_child"
+        pairs = " AND ".join(
+            f"{child}.{quote(own)} = {ROW}.{quote(referred)}"
+            for own, referred in zip(reference.columns, reference.referred, strict=True)
+        )
+        # A row that refers to itself goes with itself.
+        pairs += f" AND ({child}.tableoid, {child}.ctid) <> ({ROW}.tableoid, {ROW}.ctid)"
+        conditions.append(f"NOT EXISTS (SELECT 1 FROM {relation(reference.table)} AS {child} WHERE {pairs})")
+    return " AND ".join(conditions)

@@ -1,0 +1,359 @@
+"""PostgreSQL: heap blocks in order, row locks respected, everything inside short transactions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import URL, Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.clock import Clock
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
+from lapse.engines.features import Features
+from lapse.engines.postgres import (
+    advice,
+    condition,
+    forecast,
+    gauges,
+    hiding,
+    inspect,
+    locks,
+    managed,
+    partitions,
+    session,
+    showcreate,
+    survey,
+)
+from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, PartitionDeleter, Work
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
+from lapse.engines.postgres.session import TransactionStatus
+from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported
+from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.policy import Policy
+from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind, TableName
+
+MINIMUM_VERSION = 14
+_READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", SEE_EXPIRED: "on"}
+_INSTALL_LOCK = 0x1A95E
+"""Of the advisory lock that lets one process at a time create the catalog."""
+
+
+class PostgresEngine(Engine):
+    name = "postgres"
+    dialect = "postgres"
+    catalog_schema = CATALOG_SCHEMA
+    features = Features(
+        transactional_ddl=True,
+        time_types=True,
+        table_comments=True,
+        hidden_columns=False,
+        row_security=True,
+        partitions=True,
+        row_locks=True,
+        concurrent_writers=True,
+        replicas=True,
+        target_seconds=0.07,
+    )
+
+    def __init__(self, url: URL, clock: Clock | None = None) -> None:
+        super().__init__(session.open_database(url), clock)
+        self._version_checked = False
+
+    # Sessions
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        with super().connection() as connection:
+            self._check_version(connection)
+            yield connection
+
+    def _check_version(self, connection: Connection) -> None:
+        if self._version_checked:
+            return
+        version = int(connection.exec_driver_sql("SELECT current_setting('server_version_num')").scalar_one()) // 10000
+        if version < MINIMUM_VERSION:
+            raise Unsupported(f"this server is PostgreSQL {version}; Lapse needs {MINIMUM_VERSION} or newer")
+        self._version_checked = True
+
+    def in_transaction(self, connection: Connection) -> bool:
+        return session.status(connection) in (TransactionStatus.IN_TRANSACTION, TransactionStatus.IN_ERROR)
+
+    @contextmanager
+    def atomic(self, connection: Connection) -> Iterator[None]:
+        nested = self.in_transaction(connection)
+        with self.errors(), session.savepoint(connection) if nested else session.transaction(connection):
+            yield
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:
+        session.begin_implicitly(raw, verb)
+
+    def translate(self, error: DBAPIError) -> LapseError:
+        return session.translate(error)
+
+    def now(self, connection: Connection) -> datetime:
+        if self.clock is not None:
+            return self.clock.now()
+        now: datetime = connection.exec_driver_sql("SELECT now()").scalar_one()
+        return now.astimezone(UTC)
+
+    def stopwatch(self, connection: Connection) -> datetime:
+        now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return now.astimezone(UTC)
+
+    @contextmanager
+    def _reading(self, connection: Connection) -> Iterator[None]:
+        """A transaction that is shown expired rows, with times written the way Lapse reads them."""
+        with self.atomic(connection):
+            connection.exec_driver_sql("; ".join(session.set_locally(_READING)))
+            yield
+
+    # The catalog's home
+
+    def prepare_catalog(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_INSTALL_LOCK})")
+        if connection.exec_driver_sql(f"SELECT to_regnamespace('{CATALOG_SCHEMA}')").scalar() is None:
+            connection.exec_driver_sql(f"CREATE SCHEMA {CATALOG_SCHEMA}")
+        managed.ensure_function(connection)
+
+    def gauges(self, connection: Connection) -> list[Gauge]:
+        return gauges.read(connection)
+
+    # Tables
+
+    def describe(self, connection: Connection, name: TableName) -> Table:
+        return inspect.describe(connection, name)
+
+    def tables(self, connection: Connection) -> list[TableName]:
+        return inspect.table_names(connection)
+
+    def leaves(self, connection: Connection, table: Table) -> list[Table]:
+        return partitions.leaves(connection, table)
+
+    def standalone_name(self, leaf: TableName) -> TableName | None:
+        return None if leaf.partition is None else own_name(leaf)
+
+    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+        return inspect.comments(connection)
+
+    def identity(self, connection: Connection) -> str | None:
+        """A failover keeps both numbers, a restore from a dump or a new cluster does not."""
+        found = connection.exec_driver_sql(
+            "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid"
+            " FROM pg_catalog.pg_database WHERE datname = current_database()"
+        ).scalar_one()
+        return str(found)
+
+    def create_statement(self, connection: Connection, table: Table) -> str:
+        return showcreate.create_statement(connection, table)
+
+    # Policies
+
+    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+        table, policy = declared.table, declared.policy
+        if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
+            raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
+        self._check_storage(connection, table)
+        managed_before = previous is not None and previous.expire_after is not None
+        if policy.expire_after is not None and not managed_before:
+            self._check_managed(connection, table)
+        whole = _with_managed(declared)
+        self._check_condition(connection, whole, is_there=whole is declared)
+        if policy.hide_expired != "off":
+            condition.expired_now(whole)
+        notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
+        return [*self._partition_notices(connection, declared), *notices]
+
+    @staticmethod
+    def _check_storage(connection: Connection, table: Table) -> None:
+        method = connection.exec_driver_sql(
+            "SELECT m.amname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
+            " WHERE c.oid = to_regclass(%(name)s)",
+            {"name": relation(table.name)},
+        ).scalar()
+        if method not in (None, "heap"):
+            raise Unsupported(
+                f"table {table.name} is stored by the access method {method}, and TTL works on heap tables"
+            )
+
+    @staticmethod
+    def _check_managed(connection: Connection, table: Table) -> None:
+        if table.column(MANAGED_COLUMN):
+            raise PolicyConflict(
+                f"table {table.name} already has a column {MANAGED_COLUMN}",
+                hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is",
+            )
+        if partitions.is_leaf(connection, table.name):
+            raise Unsupported(
+                f"{table.name} is a partition, and PostgreSQL adds no column to a partition alone",
+                hint="set ttl_expire_after on the partitioned table, or TTL = column + INTERVAL on the partition",
+            )
+
+    def _check_condition(self, connection: Connection, declared: Declared, *, is_there: bool) -> None:
+        """The condition itself is the check: it needs its columns, and the server must be able to compute it."""
+        for rule in (None, *declared.policy.partitions):
+            policy = declared.policy if rule is None else declared.policy.for_partition(rule.partition)
+            found = condition.at(replace(declared, policy=policy), self.now(connection))
+            if not is_there:
+                continue
+            try:
+                with self.atomic(connection):
+                    connection.exec_driver_sql(
+                        f"SELECT ({found.sql})::boolean, ({found.instant})::timestamptz"
+                        f" FROM {relation(declared.table.name)} LIMIT 0"
+                    )
+            except Drift as error:
+                raise Unsupported(f"PostgreSQL cannot compute when rows expire: {error.message}") from error
+
+    @staticmethod
+    def _partition_notices(connection: Connection, declared: Declared) -> list[str]:
+        table, policy = declared.table, declared.policy
+        if table.kind is not TableKind.PARTITIONED:
+            if policy.partition_drop:
+                raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
+            if policy.partitions:
+                raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
+            return []
+        known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
+        notices = [
+            f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"
+            for rule in policy.partitions
+            if rule.partition not in known
+        ]
+        if policy.partition_drop and table.referenced_by:
+            notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
+        return notices
+
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        table, policy = declared.table, declared.policy
+        managed_before = previous is not None and previous.expire_after is not None
+        hid_before = previous is not None and previous.hide_expired != "off"
+        if not (policy.expire_after or managed_before or policy.hide_expired != "off" or hid_before):
+            return
+        locks.lock_table(connection, relation(table.name))
+        if managed_before and policy.expire_after is None:
+            hiding.drop_view(connection, table.name)
+            hiding.drop_policy(connection, table.name)
+            managed.drop_triggers(connection, table)
+            managed.drop_column(connection, table)
+        if policy.expire_after is not None:
+            if table.column(MANAGED_COLUMN) is None:
+                managed.add_column(connection, table, policy.expire_after, self.now(connection))
+            else:
+                managed.set_default(connection, table, policy.expire_after)
+            managed.create_triggers(connection, table, policy)
+        hiding.install(connection, replace(declared, table=self.describe(connection, table.name)))
+
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        if policy.expire_after is None and policy.hide_expired == "off":
+            return
+        locks.lock_table(connection, relation(table.name))
+        hiding.drop_view(connection, table.name)
+        hiding.drop_policy(connection, table.name)
+        if policy.expire_after is not None:
+            managed.drop_triggers(connection, table)
+            managed.drop_column(connection, table)
+
+    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+        hiding.drop_view(connection, old)
+        self.install(connection, declared, declared.policy)
+
+    def dropped(self, connection: Connection, name: TableName) -> None:
+        hiding.drop_view(connection, name)
+
+    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+        table, policy = declared.table, declared.policy
+        missing = managed.missing_parts(connection, table, policy) if policy.expire_after is not None else []
+        return [*missing, *hiding.missing_parts(connection, declared)]
+
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return [
+            *advice.references(declared.table),
+            *advice.indexes(declared),
+            *advice.vacuum(connection, declared.table),
+        ]
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return [
+            lacking
+            for leaf in self.leaves(connection, declared.table)
+            for lacking in advice.privileges(connection, leaf)
+        ]
+
+    # Deleting
+
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
+        return condition.at(declared, cutoff).sql
+
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+        with self._reading(connection):
+            return survey.choose_path(connection, declared, cutoff)
+
+    def estimate_rows(self, connection: Connection, table: Table) -> int:
+        return survey.estimate_rows(connection, table)
+
+    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+        if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
+            return [KeyRange()]
+        blocks = survey.blocks(connection, target.declared.table)
+        edges = sorted({blocks * i // pieces for i in range(pieces + 1)})
+        return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
+
+    def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
+        table, path = target.declared.table, target.path
+        with self.connection() as connection:
+            blocks = survey.blocks(connection, table)
+            density = survey.estimate_rows(connection, table) / blocks if blocks else 0.0
+            decoded = connection.exec_driver_sql("SELECT current_setting('wal_level')").scalar_one() == "logical"
+            parent = partitions.parent(connection, table.name) if path.kind is PathKind.PARTITION else None
+        work = Work(
+            table=table,
+            condition=condition.at(target.declared, target.cutoff),
+            span=span,
+            cursor=cursor,
+            connect=self.connection,
+            rows_per_block=density,
+            message=_message(target) if decoded else None,
+        )
+        if path.kind is PathKind.PARTITION:
+            if parent is None:
+                raise Drift(f"{table.name} is no partition any more")
+            return PartitionDeleter(work, parent)
+        if path.kind is PathKind.INDEX:
+            if all(index.name != path.index for index in table.indexes):
+                raise Drift(f"index {path.index}, with which the job was planned, does not exist any more")
+            return IndexDeleter(work)
+        return BlockDeleter(work)
+
+    def survey(self, connection: Connection, target: Target) -> Survey:
+        with self._reading(connection):
+            return survey.survey(connection, target)
+
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        with self._reading(connection):
+            return forecast.expiring(connection, declared, instants, exact=exact)
+
+    def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+        with self._reading(connection):
+            return survey.sample(connection, target, count)
+
+
+def _with_managed(declared: Declared) -> Declared:
+    """The table as it will be once the managed column is there, so that a policy can be checked beforehand."""
+    table = declared.table
+    if declared.policy.expire_after is None or table.column(MANAGED_COLUMN):
+        return declared
+    column = Column(name=MANAGED_COLUMN, type="timestamp with time zone")
+    return replace(declared, table=replace(table, columns=(*table.columns, column)))
+
+
+def _message(target: Target) -> str:
+    own = own_name(target.declared.table.name)
+    return json.dumps({"ttl": f"{own.schema}.{own.name}", "cutoff": target.cutoff.isoformat()})

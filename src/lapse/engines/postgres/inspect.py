@@ -1,0 +1,187 @@
+"""Read a table's shape from PostgreSQL's catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.engines.postgres.names import CATALOG_SCHEMA, own_name, quote
+from lapse.errors import TableNotFound
+from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
+
+_KINDS = {
+    "r": TableKind.TABLE,
+    "p": TableKind.PARTITIONED,
+    "v": TableKind.VIEW,
+    "m": TableKind.VIEW,
+    "f": TableKind.FOREIGN,
+}
+_ACTIONS = {
+    "c": FkAction.CASCADE,
+    "n": FkAction.SET_NULL,
+    "d": FkAction.SET_DEFAULT,
+    "r": FkAction.RESTRICT,
+    "a": FkAction.NO_ACTION,
+}
+SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", CATALOG_SCHEMA)
+
+_RELATION = """
+    SELECT c.oid, c.relname, n.nspname, c.relkind, c.relpersistence, obj_description(c.oid, 'pg_class') AS comment
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.oid = to_regclass(%(name)s)"""
+
+# A domain counts as the type it is made of: that is what comparisons and indexes see.
+_COLUMNS = """
+    SELECT a.attname, a.attnotnull, a.attgenerated, format_type(base.oid, base.modifier) AS type
+      FROM pg_catalog.pg_attribute a
+     CROSS JOIN LATERAL (
+           WITH RECURSIVE chain AS (
+                SELECT a.atttypid AS oid, a.atttypmod AS modifier, 0 AS depth
+                 UNION ALL
+                SELECT t.typbasetype, t.typtypmod, chain.depth + 1
+                  FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid AND t.typtype = 'd')
+           SELECT oid, modifier FROM chain ORDER BY depth DESC LIMIT 1) base
+     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+     ORDER BY a.attnum"""
+
+# An index that leaves out nothing but NULLs holds every row that can expire.
+_INDEXES = """
+    SELECT c.relname, i.indisunique, i.indisprimary,
+           i.indpred IS NOT NULL
+             AND pg_get_expr(i.indpred, i.indrelid)
+                 IS DISTINCT FROM '(' || quote_ident(first.attname) || ' IS NOT NULL)' AS partial,
+           ARRAY(SELECT a.attname FROM unnest(i.indkey::smallint[]) WITH ORDINALITY k(number, place)
+                   LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+                  WHERE k.place <= i.indnkeyatts ORDER BY k.place)::text[] AS columns
+      FROM pg_catalog.pg_index i
+      JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+      JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'btree'
+      LEFT JOIN pg_catalog.pg_attribute first ON first.attrelid = i.indrelid AND first.attnum = i.indkey[0]
+     WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indisready
+     ORDER BY c.relname"""
+
+# A foreign key to a partitioned table holds the rows of every leaf. Its copies for the leaves are left out.
+_REFERENCES = """
+    SELECT n.nspname, c.relname, f.confdeltype,
+           ARRAY(SELECT a.attname FROM unnest(f.conkey) WITH ORDINALITY k(number, place)
+                   JOIN pg_catalog.pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.number
+                  ORDER BY k.place)::text[] AS columns,
+           ARRAY(SELECT a.attname FROM unnest(f.confkey) WITH ORDINALITY k(number, place)
+                   JOIN pg_catalog.pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.number
+                  ORDER BY k.place)::text[] AS referred,
+           EXISTS (SELECT 1 FROM pg_catalog.pg_index i
+                    WHERE i.indrelid = f.conrelid AND i.indisvalid AND i.indpred IS NULL
+                      AND (i.indkey::smallint[])[0:cardinality(f.conkey) - 1] @> f.conkey) AS indexed
+      FROM pg_catalog.pg_constraint f
+      JOIN pg_catalog.pg_class c ON c.oid = f.conrelid
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE f.contype = 'f' AND f.conparentid = 0
+       AND (f.confrelid = %(oid)s
+            OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(%(oid)s::oid::regclass)))
+     ORDER BY n.nspname, c.relname, f.conname"""
+
+_LEAVES = """
+    SELECT l.relname, n.nspname
+      FROM pg_partition_tree(%(oid)s::oid::regclass) t
+      JOIN pg_catalog.pg_class l ON l.oid = t.relid
+      JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
+     WHERE t.isleaf AND l.relkind = 'r'
+     ORDER BY n.nspname, l.relname"""
+
+_TABLES = """
+    SELECT c.relname, n.nspname
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+       AND n.nspname <> ALL(%(system)s) AND n.nspname NOT LIKE 'pg\\_%%'
+     ORDER BY n.nspname, c.relname"""
+
+_COMMENTS = """
+    SELECT c.relname, n.nspname, d.description
+      FROM pg_catalog.pg_description d
+      JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::regclass
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+       AND n.nspname <> ALL(%(system)s) AND d.description LIKE '%%ttl%%'
+     ORDER BY n.nspname, c.relname"""
+
+
+def describe(connection: Connection, name: TableName) -> Table:
+    found = relation_row(connection, name)
+    if found is None:
+        raise TableNotFound(f"there is no table {name} in this database")
+    schema = str(found["nspname"])
+    kind = _KINDS.get(found["relkind"], TableKind.SYSTEM)
+    if schema in SYSTEM_SCHEMAS:
+        kind = TableKind.SYSTEM
+    elif found["relpersistence"] == "t":
+        kind = TableKind.TEMPORARY
+    oid = {"oid": found["oid"]}
+    indexes = rows(connection, _INDEXES, oid)
+    primary = next((tuple(row["columns"]) for row in indexes if row["indisprimary"]), ())
+    full = TableName(str(found["relname"]), schema)
+    return Table(
+        name=full if name.partition is None else TableName(name.name, name.schema or schema, name.partition),
+        kind=kind,
+        columns=tuple(_column(row) for row in rows(connection, _COLUMNS, oid)),
+        primary_key=primary,
+        indexes=tuple(_index(row) for row in indexes),
+        referenced_by=tuple(_reference(row) for row in rows(connection, _REFERENCES, oid)),
+        comment=found["comment"],
+    )
+
+
+def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | None:
+    own = own_name(name)
+    text = f"{quote(own.schema)}.{quote(own.name)}" if own.schema else quote(own.name)
+    return next(iter(rows(connection, _RELATION, {"name": text})), None)
+
+
+def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
+    """The leaves of a partitioned table, to any depth, as the tables they are; foreign tables are left out."""
+    found = relation_row(connection, name)
+    if found is None:
+        raise TableNotFound(f"there is no table {name} in this database")
+    return [TableName(str(r["relname"]), str(r["nspname"])) for r in rows(connection, _LEAVES, {"oid": found["oid"]})]
+
+
+def table_names(connection: Connection) -> list[TableName]:
+    found = rows(connection, _TABLES, {"system": list(SYSTEM_SCHEMAS)})
+    return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
+
+
+def comments(connection: Connection) -> list[tuple[TableName, str]]:
+    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS)})
+    return [(TableName(str(row["relname"]), str(row["nspname"])), str(row["description"])) for row in found]
+
+
+def rows(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.exec_driver_sql(sql, parameters).mappings()]
+
+
+def _column(row: dict[str, Any]) -> Column:
+    return Column(
+        name=str(row["attname"]),
+        type=str(row["type"]),
+        nullable=not row["attnotnull"],
+        generated=row["attgenerated"] not in ("", b""),
+    )
+
+
+def _index(row: dict[str, Any]) -> Index:
+    return Index(
+        name=str(row["relname"]),
+        columns=tuple(row["columns"]),
+        unique=bool(row["indisunique"]),
+        partial=bool(row["partial"]),
+    )
+
+
+def _reference(row: dict[str, Any]) -> Reference:
+    return Reference(
+        table=TableName(str(row["relname"]), str(row["nspname"])),
+        columns=tuple(row["columns"]),
+        referred=tuple(row["referred"]),
+        action=_ACTIONS[row["confdeltype"]],
+        indexed=bool(row["indexed"]),
+    )

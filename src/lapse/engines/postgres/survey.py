@@ -1,0 +1,154 @@
+"""What is in a table: the planner's estimates, exact counts where they are cheap, and the path they lead to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared, Survey, Target
+from lapse.engines.postgres import condition, partitions
+from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.names import quote, relation
+from lapse.model.job import Path, PathKind
+from lapse.model.table import Table
+
+INDEX_PATH_SHARE = 0.05
+"""The index path pays while at most this share of the rows has expired."""
+COUNTED_ROWS = 20_000
+"""Expired rows are counted one by one up to here; beyond, the planner's estimate is good enough."""
+EXACT_ROWS = 2_000_000
+"""A survey counts tables up to about this many rows; larger ones are estimated."""
+
+
+def expected_rows(connection: Connection, sql: str) -> int:
+    """How many rows the planner expects of a query."""
+    return int(_plan(connection, sql)["Plan Rows"])
+
+
+def _plan(connection: Connection, sql: str) -> dict[str, Any]:
+    plan = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}").scalar_one()
+    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+    return found
+
+
+def blocks(connection: Connection, table: Table) -> int:
+    return int(
+        connection.exec_driver_sql(
+            "SELECT pg_relation_size(to_regclass(%(name)s)) / current_setting('block_size')::bigint",
+            {"name": relation(table.name)},
+        ).scalar_one()
+        or 0
+    )
+
+
+def estimate_rows(connection: Connection, table: Table) -> int:
+    """The planner's own reckoning: density at the last ANALYZE times the size now."""
+    if not blocks(connection, table) and not table.partitions:
+        return 0
+    return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
+
+
+def total_bytes(connection: Connection, table: Table) -> int:
+    """Indexes and long values included."""
+    return int(
+        connection.exec_driver_sql(
+            "SELECT pg_total_relation_size(to_regclass(%(name)s))", {"name": relation(table.name)}
+        ).scalar_one()
+        or 0
+    )
+
+
+def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+    table, found = declared.table, condition.at(declared, cutoff)
+    if declared.policy.partition_drop and _may_drop(connection, declared, found):
+        evidence = f"every row of {table.name.partition} is older than {found.threshold}"
+        return Path(kind=PathKind.PARTITION, evidence=evidence)
+    index = table.index_on(found.column) if found.column else None
+    if index is None:
+        reason = "no index on the expiry column" if found.column else "expiry is an expression"
+        return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {reason}")
+    total = estimate_rows(connection, table)
+    counted = _counted(connection, table, found)
+    exact = counted <= COUNTED_ROWS
+    expired = counted if exact else max(counted, _expected_expired(connection, table, found))
+    words = f"{'' if exact else 'about '}{expired} of about {total} rows have expired"
+    if expired <= max(total * INDEX_PATH_SHARE, 1_000):
+        return Path(kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: {words}")
+    return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {words}")
+
+
+def _may_drop(connection: Connection, declared: Declared, found: Condition) -> bool:
+    """A leaf that foreign keys point at is emptied row by row, so that they are obeyed."""
+    is_leaf = declared.table.name.partition is not None
+    return is_leaf and not declared.table.referenced_by and partitions.has_expired(connection, declared, found)
+
+
+def _counted(connection: Connection, table: Table, found: Condition) -> int:
+    return int(
+        connection.exec_driver_sql(
+            f"SELECT count(*) FROM (SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.sql}"
+            f" ORDER BY {quote(found.column or '')} LIMIT {COUNTED_ROWS + 1}) counted"
+        ).scalar_one()
+    )
+
+
+def _expected_expired(connection: Connection, table: Table, found: Condition) -> int:
+    return expected_rows(connection, f"SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.sql}")
+
+
+def survey(connection: Connection, target: Target) -> Survey:
+    table = target.declared.table
+    found = condition.at(target.declared, target.cutoff)
+    size = total_bytes(connection, table)
+    total = estimate_rows(connection, table)
+    if total > EXACT_ROWS:
+        expired = min(_expected_expired(connection, table, found), total)
+        oldest, newest = _extremes(connection, table, found)
+        method = "planner statistics: EXPLAIN"
+    else:
+        row = connection.exec_driver_sql(
+            f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
+            f" max({found.instant}) FILTER (WHERE {found.sql}) FROM ONLY {relation(table.name)}"
+        ).one()
+        total, expired, oldest, newest, method = int(row[0]), int(row[1]), row[2], row[3], "scan"
+    return Survey(
+        rows=total,
+        expired=expired,
+        oldest=utc(oldest),
+        newest=utc(newest),
+        bytes=size * expired // total if total else 0,
+        exact=method == "scan",
+        method=method,
+    )
+
+
+def _extremes(connection: Connection, table: Table, found: Condition) -> tuple[Any, Any]:
+    """Of a large table only an index tells them."""
+    if found.column is None or table.index_on(found.column) is None:
+        return None, None
+    low, high = (
+        connection.exec_driver_sql(
+            f"SELECT {found.instant} FROM ONLY {relation(table.name)} WHERE {found.sql}"
+            f" ORDER BY {quote(found.column)} {order} LIMIT 1"
+        ).scalar()
+        for order in ("ASC", "DESC")
+    )
+    return low, high
+
+
+def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+    found = condition.at(target.declared, target.cutoff)
+    table = target.declared.table
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    rows = connection.exec_driver_sql(
+        f"SELECT {columns} FROM ONLY {relation(table.name)} WHERE {found.sql} LIMIT {int(count)}"
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def utc(moment: Any) -> datetime | None:
+    return moment.astimezone(UTC) if isinstance(moment, datetime) else None

@@ -1,0 +1,31 @@
+"""Key-value stores with per-row TTL: SlateDB and RocksDB.
+
+import lapse.kv
+
+with lapse.kv.open("rocksdb:/var/lib/app/sessions", default_ttl="30 days") as store:
+    store.put(b"session:7", b"...")
+"""
+
+from lapse.kv.abc import Batch, Reader, Snapshot, Store, Transaction
+from lapse.kv.opening import open
+from lapse.kv.purger import Purger, PurgerConfig, PurgeRun
+from lapse.kv.ttl import Ttl, TtlLike
+from lapse.kv.values import Meta, PurgeResult, Stats, Verification
+
+__all__ = [
+    "Batch",
+    "Meta",
+    "PurgeResult",
+    "PurgeRun",
+    "Purger",
+    "PurgerConfig",
+    "Reader",
+    "Snapshot",
+    "Stats",
+    "Store",
+    "Transaction",
+    "Ttl",
+    "TtlLike",
+    "Verification",
+    "open",
+]

@@ -1,0 +1,189 @@
+"""The interface of a key-value store with per-row TTL; every engine does what is written here.
+
+A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless
+`include_expired` is true. Reads outside a snapshot or transaction use the time of the moment a row is handed
+out; inside one the time stands still. The TTL of a row is the one of its latest write.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from lapse.kv.options import DurationLike
+from lapse.kv.ttl import Ttl, TtlLike
+from lapse.kv.values import Meta, PurgeResult, Stats
+
+
+class Reader(ABC):
+    @abstractmethod
+    def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None: ...
+
+    @abstractmethod
+    def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
+        """When the row was written, when it expires and how long that is from now."""
+
+    @abstractmethod
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        limit: int | None = None,
+        include_expired: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of `[start, end)` that begin with `prefix`, in key order, as they were when the scan began."""
+
+
+class Writer(ABC):
+    @abstractmethod
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None: ...
+
+    @abstractmethod
+    def delete(self, key: bytes) -> None: ...
+
+
+class Snapshot(Reader):
+    """A view that does not change, neither by writes nor by time."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Transaction(Reader, Writer):
+    """Reads one snapshot plus its own writes; commits when its `with` block ends well, else rolls back.
+
+    Serializable: `commit` raises TransactionConflict if another write touched what this transaction read or
+    wrote.
+    """
+
+    @abstractmethod
+    def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+
+class Batch(Writer):
+    """Writes that happen together when the `with` block ends well, or not at all. The last write of a key
+    wins."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+
+
+class Store(Reader, Writer):
+    @property
+    @abstractmethod
+    def url(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def default_ttl(self) -> timedelta | str | None:
+        """The TTL of writes that name none; text where it has calendar months, None where rows stay."""
+
+    @abstractmethod
+    def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
+        """Change it, in the store, for writes from now on; rows already written keep their expiry."""
+
+    @abstractmethod
+    def put_many(self, rows: Iterable[tuple[bytes, bytes]], ttl: TtlLike = Ttl.DEFAULT) -> int:
+        """Write rows together with one TTL: the fastest way in. Returns how many."""
+
+    @abstractmethod
+    def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
+        """Give a live row a new TTL from now on; False if there is none."""
+
+    @abstractmethod
+    def persist(self, key: bytes) -> bool:
+        """Make a live row stay for ever; False if there is none."""
+
+    @abstractmethod
+    def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        """Combine the live value with `operand` by the store's merge function, as one write with this TTL.
+
+        An expired value is not seen by the function: what has expired does not come back through a merge.
+        """
+
+    @abstractmethod
+    def batch(self) -> Batch: ...
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot: ...
+
+    @abstractmethod
+    def transaction(self) -> Transaction:
+        """Refused with Unsupported where the engine has none."""
+
+    @abstractmethod
+    def purge(
+        self,
+        *,
+        within: DurationLike | None = None,
+        max_rows: int | None = None,
+        rows_per_second: float | None = None,
+    ) -> PurgeResult:
+        """Remove rows that are expired, on an idle store as well.
+
+        Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the
+        store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
+        `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
+        files are searched for them, and `complete` says whether all that happened in this time.
+        """
+
+    @abstractmethod
+    def stats(self, *, count: bool = False) -> Stats:
+        """With `count` every row is looked at; without, only what the engine knows at once."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Make every write so far survive a crash of the machine."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,65 @@
+"""How much a purge may do: rows, rows per second, time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lapse.errors import InvalidValue
+from lapse.kv.options import DurationLike
+from lapse.kv.ttl import read_duration
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """None means no limit. With `within_s` the purge goes on until the bytes are gone, but no longer."""
+
+    within_s: float | None = None
+    max_rows: int | None = None
+    rows_per_second: float | None = None
+
+    @staticmethod
+    def read(*, within: DurationLike | None, max_rows: int | None, rows_per_second: float | None) -> Budget:
+        if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows <= 0):
+            raise InvalidValue("max_rows", max_rows, "must be a whole number, more than 0")
+        if rows_per_second is not None and not rows_per_second > 0:
+            raise InvalidValue("rows_per_second", rows_per_second, "must be more than 0")
+        if within is None:
+            return Budget(max_rows=max_rows, rows_per_second=rows_per_second)
+        if max_rows is not None:
+            raise InvalidValue("max_rows", max_rows, "cannot be combined with within, which promises to remove all")
+        within_s = read_duration(within, name="within").interval.approximate_seconds
+        return Budget(within_s=within_s, rows_per_second=rows_per_second)
+
+
+class Spending:
+    """What one purge has used of its budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.rows = 0
+        self._began = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def left_s(self) -> float:
+        return float("inf") if self.budget.within_s is None else self.budget.within_s - self.elapsed_s
+
+    @property
+    def exhausted(self) -> bool:
+        max_rows = self.budget.max_rows
+        return self.left_s <= 0 or (max_rows is not None and self.rows >= max_rows)
+
+    def next_batch(self, most: int) -> int:
+        max_rows = self.budget.max_rows
+        return most if max_rows is None else max(1, min(most, max_rows - self.rows))
+
+    def spend(self, rows: int) -> float:
+        """Count rows removed; returns how many seconds to rest before the next batch."""
+        self.rows += rows
+        if self.budget.rows_per_second is None:
+            return 0.0
+        return max(0.0, min(self.left_s, self.rows / self.budget.rows_per_second - self.elapsed_s))

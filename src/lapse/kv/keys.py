@@ -1,0 +1,72 @@
+"""What may be a key or a value, and the range of keys a scan covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapse.errors import InvalidValue
+
+MAX_KEY_BYTES = 65_535
+"""SlateDB's and the RFC's limit (the key's length is a u16); the same on every engine."""
+
+MAX_VALUE_BYTES = 2**32 - 1 - 64
+"""Lengths are u32 in both engines; 64 bytes are left for the header."""
+
+
+def check_key(key: bytes) -> bytes:
+    if not isinstance(key, bytes):
+        raise InvalidValue("key", key, f"must be bytes, not {type(key).__name__}")
+    if not key:
+        raise InvalidValue("key", key, "must not be empty")
+    if len(key) > MAX_KEY_BYTES:
+        raise InvalidValue("key", key[:32] + b"...", f"must be at most {MAX_KEY_BYTES} bytes, has {len(key)}")
+    return key
+
+
+def check_value(value: bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise InvalidValue("value", value, f"must be bytes, not {type(value).__name__}")
+    if len(value) > MAX_VALUE_BYTES:
+        raise InvalidValue("value", value[:32] + b"...", f"must be at most {MAX_VALUE_BYTES} bytes")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyRange:
+    """`[start, end)`; None means open on that side."""
+
+    start: bytes | None = None
+    end: bytes | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start is not None and self.end is not None and self.start >= self.end
+
+
+EVERYTHING = KeyRange()
+
+
+def read_range(start: bytes | None, end: bytes | None, prefix: bytes | None) -> KeyRange:
+    """The keys that lie in `[start, end)` and begin with `prefix`."""
+    for name, bound in (("start", start), ("end", end), ("prefix", prefix)):
+        if bound is not None and not isinstance(bound, bytes):
+            raise InvalidValue(name, bound, f"must be bytes, not {type(bound).__name__}")
+    if start is not None and end is not None and start > end:
+        raise InvalidValue("start", start, f"must not lie after end = {end!r}")
+    if prefix:
+        after = _successor(prefix)
+        start = prefix if start is None else max(start, prefix)
+        end = after if end is None else end if after is None else min(end, after)
+    return KeyRange(start=start, end=end)
+
+
+def check_limit(limit: int | None) -> int | None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidValue("limit", limit, "must be a whole number, 0 or more")
+    return limit
+
+
+def _successor(prefix: bytes) -> bytes | None:
+    """The first key after all keys that begin with `prefix`; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

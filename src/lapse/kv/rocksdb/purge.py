@@ -1,0 +1,356 @@
+"""Removing expired rows from RocksDB: real deletes, which snapshots respect, then compaction that frees the
+bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lapse.errors import CorruptRow, StoreFromTheFuture
+from lapse.kv import format as stored
+from lapse.kv import row
+from lapse.kv.budget import Budget, Spending
+from lapse.kv.keys import EVERYTHING, KeyRange
+from lapse.kv.rocksdb.engine import load
+from lapse.kv.rocksdb.tables import BucketTable
+from lapse.kv.rocksdb.views import Cursor
+from lapse.kv.state import Written
+from lapse.kv.ttl import NEVER_MS, from_millis
+from lapse.kv.units import Unit, UnitBuilder, coalesce, pack_units, read_units
+from lapse.kv.values import PurgeResult, Verification
+from lapse.kv.verify import Sample, check, take_sample
+
+if TYPE_CHECKING:
+    from lapse.kv.rocksdb.store import RocksStore
+
+WRITTEN_KEY = b"written"
+_POLL_S = 0.01
+_UNLINK_S = 0.2
+_BATCH_ROWS = 1_000
+"""Rows removed in one step, some milliseconds: what a writer may have to wait for."""
+
+
+def purge(store: RocksStore, budget: Budget) -> PurgeResult:
+    with store.purge_lock:
+        return _Purge(store, budget).run()
+
+
+class _Purge:
+    def __init__(self, store: RocksStore, budget: Budget) -> None:
+        self.store = store
+        self.spending = Spending(budget)
+        self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
+        self.sample = Sample()
+        self.purged = self.held = self.skipped = self.dropped = self.unreadable = 0
+        self.unfinished = False
+
+    def run(self) -> PurgeResult:
+        store, physical = self.store, self.spending.budget.within_s is not None
+        before = _total(data_files(store))
+        if physical:
+            self._sample()
+        if isinstance(store.table, BucketTable):
+            self._sweep_buckets(store.table)
+        else:
+            self._sweep_units()
+        with store.lock:
+            store.meta_family.put(stored.PURGE_KEY, stored.pack_mark(self.now_ms))
+            store.save_mark(store.state.clock.now_ms())
+        compacted, verification = 0, None
+        if physical:
+            compacted, verification = self._free_bytes()
+        elif store.state.options.periodic_compaction_interval is not None:
+            compacted = compact_aged(store)
+        return self._result(before, compacted, verification)
+
+    def _sweep_units(self) -> None:
+        store = self.store
+        with store.lock:
+            written = store.state.take_written()
+        try:
+            self._sweep_units_since(written)
+        except BaseException:
+            store.state.written.absorb(written)
+            raise
+
+    def _sweep_units_since(self, written: Written) -> None:
+        store, units = self.store, list[Unit]()
+        for unit in read_units(store.meta_family.get(stored.UNITS_KEY)):
+            bounded = unit.widened(written)
+            if bounded.min_ms > self.now_ms:
+                self.skipped += 1
+                units.append(bounded)
+            elif self.spending.exhausted:
+                self.unfinished = True
+                units.append(bounded)
+            elif unit.rows and unit.max_ms <= self.cutoff_ms and not written.rows and self._drop_unit(unit):
+                units.append(Unit(start=unit.start, end=unit.end, min_ms=NEVER_MS, max_ms=0, rows=0))
+            else:
+                units.extend(self._sweep_unit(bounded))
+        store.meta_family.put(stored.UNITS_KEY, pack_units(coalesce(units)))
+
+    def _drop_unit(self, unit: Unit) -> bool:
+        """One range deletion for the whole unit, allowed only if nothing was written since its bounds were
+        taken."""
+        store = self.store
+        with store.lock:
+            if store.state.written.rows:
+                return False
+            end = unit.end
+            if end is None:
+                last = store.database.iter()
+                last.seek_to_last()
+                end = last.key() + b"\0" if last.valid() else b"\0"
+            store.database.delete_range(unit.start or b"\0", end)
+        self.purged += unit.rows
+        self.dropped += 1
+        self._rest(unit.rows)
+        return True
+
+    def _sweep_unit(self, unit: Unit) -> list[Unit]:
+        store, builder, expired = self.store, UnitBuilder(unit.start, unit.end), list[bytes]()
+        with store.lock:
+            seen = store.state.written.rows
+            rows = store.raw_rows(KeyRange(start=unit.start or None, end=unit.end))
+        batch_rows = self.spending.next_batch(_BATCH_ROWS)
+        for key, raw in rows:
+            if len(expired) >= batch_rows:
+                self._remove(expired, seen)
+                expired, batch_rows = [], self.spending.next_batch(_BATCH_ROWS)
+                if self.spending.exhausted:
+                    self.unfinished = True
+                    return builder.stop_at(key, unit)
+            expires_ms = self._expiry(key, raw)
+            if expires_ms <= self.cutoff_ms:
+                expired.append(key)
+            else:
+                builder.add(key, expires_ms)
+        self._remove(expired, seen)
+        return builder.finish()
+
+    def _remove(self, keys: Sequence[bytes], seen: int) -> None:
+        """Delete what is still expired: a row renewed since it was read stays."""
+        store = self.store
+        if not keys:
+            return
+        with store.lock:
+            if store.state.written.rows != seen:
+                current = zip(keys, store.database.get(list(keys)), strict=True)
+                keys = [key for key, raw in current if raw is not None and self._is_expired(key, raw)]
+            batch = load().WriteBatch(raw_mode=True)
+            for key in keys:
+                batch.delete(key)
+            store.database.write(batch)
+        self.purged += len(keys)
+        self._rest(len(keys))
+
+    def _sweep_buckets(self, table: BucketTable) -> None:
+        store = self.store
+        with store.lock:
+            store.state.take_written()
+            for id in table.buckets.droppable(self.cutoff_ms, store.state.clock.now_ms()):
+                self.purged += table.buckets[id].rows
+                table.drop(id)
+                self.dropped += 1
+            ids = table.buckets.ids()
+        for id in ids:
+            if table.buckets[id].min_ms > self.now_ms:
+                self.skipped += 1
+            elif self.spending.exhausted:
+                self.unfinished = True
+            else:
+                self._sweep_bucket(table, id)
+
+    def _sweep_bucket(self, table: BucketTable, id: int) -> None:
+        store, family, bucket = self.store, table.family(id), table.buckets[id]
+        with store.lock:
+            cursor = Cursor(load(), family, EVERYTHING)
+            bucket.min_ms, least_ms = NEVER_MS, NEVER_MS
+        expired: list[bytes] = []
+        try:
+            for key, raw in cursor.rows():
+                expires_ms = self._expiry(key, raw)
+                if expires_ms > self.cutoff_ms:
+                    least_ms = min(least_ms, expires_ms)
+                    continue
+                if not row.unpack(key, raw)[0] & row.TOMBSTONE:
+                    expired.append(key)
+                if len(expired) >= self.spending.next_batch(_BATCH_ROWS):
+                    self._remove_from_bucket(table, id, expired)
+                    expired = []
+                    if self.spending.exhausted:
+                        self.unfinished, least_ms = True, 0
+                        break
+            self._remove_from_bucket(table, id, expired)
+        except BaseException:
+            least_ms = 0
+            raise
+        finally:
+            cursor.release()
+            with store.lock:
+                bucket.min_ms = min(bucket.min_ms, least_ms)
+
+    def _remove_from_bucket(self, table: BucketTable, id: int, keys: list[bytes]) -> None:
+        if not keys:
+            return
+        with self.store.lock:
+            current = zip(keys, table.family(id).get(keys), strict=True)
+            keys = [key for key, raw in current if raw is not None and self._is_expired(key, raw)]
+            table.replace_in(id, keys, self.store.state.clock.now_ms())
+            table.buckets[id].rows = max(0, table.buckets[id].rows - len(keys))
+        self.purged += len(keys)
+        self._rest(len(keys))
+
+    def _expiry(self, key: bytes, raw: bytes) -> int:
+        try:
+            expires_ms = row.unpack(key, raw)[2]
+        except (CorruptRow, StoreFromTheFuture):
+            self.unreadable += 1
+            return NEVER_MS
+        if self.cutoff_ms < expires_ms <= self.now_ms:
+            self.held += 1
+        return expires_ms
+
+    def _is_expired(self, key: bytes, raw: bytes) -> bool:
+        return row.unpack(key, raw)[2] <= self.cutoff_ms
+
+    def _rest(self, rows: int) -> None:
+        pause_s = self.spending.spend(rows)
+        if pause_s > 0:
+            time.sleep(pause_s)
+
+    def _sample(self) -> None:
+        """Payloads of rows about to go, looked up in the files while they are still there."""
+        for key, raw in self.store.raw_rows():
+            if self._expiry(key, raw) <= self.cutoff_ms:
+                self.sample.add(raw[row.HEADER_BYTES :])
+        self.held = self.unreadable = 0
+        self.store.database.flush_wal(False)
+        take_sample(self.sample, data_files(self.store))
+
+    def _free_bytes(self) -> tuple[int, Verification]:
+        store = self.store
+        families = [*store.table.families(), store.meta_family]
+        with store.lock:
+            for family in families:
+                family.flush()
+        compacted = _total(data_files(store))
+        # A file that overlaps no other is moved to the last level as it is; only from there is it rewritten.
+        for _ in range(2):
+            for family in families:
+                _rewrite(family, None, None)
+            found = self._wait_for_unlinking(_UNLINK_S)
+            if found.clean or store.has_views():
+                return compacted, found
+        return compacted, self._wait_for_unlinking(self.spending.left_s)
+
+    def _wait_for_unlinking(self, at_most_s: float) -> Verification:
+        """RocksDB removes files in a thread of its own."""
+        until_s = time.monotonic() + min(at_most_s, self.spending.left_s)
+        while True:
+            found = check(self.sample, data_files(self.store))
+            if found.clean or self.store.has_views() or time.monotonic() >= until_s:
+                return found
+            time.sleep(_POLL_S)
+
+    def _result(self, before: int, compacted: int, verification: Verification | None) -> PurgeResult:
+        reasons = []
+        if self.unfinished:
+            reasons.append("the budget was used up")
+        if self.held:
+            reasons.append(f"{self.held} expired rows are still read by an open snapshot")
+        if self.unreadable:
+            reasons.append(f"{self.unreadable} rows cannot be read and were left alone")
+        if verification is not None and not verification.clean:
+            why = "open snapshots or scans keep them" if self.store.has_views() else "the time was up"
+            reasons.append(f"purged bytes are still in the store's files: {why}")
+        return PurgeResult(
+            cutoff=from_millis(self.cutoff_ms),
+            purged=self.purged,
+            held=self.held,
+            units_skipped=self.skipped,
+            units_dropped=self.dropped,
+            bytes_before=before,
+            bytes_after=_total(data_files(self.store)),
+            bytes_compacted=compacted,
+            elapsed_s=self.spending.elapsed_s,
+            complete=not reasons,
+            reasons=tuple(reasons),
+            verification=verification,
+        )
+
+
+def compact_aged(store: RocksStore) -> int:
+    """Rewrite table files older than the store's interval, oldest first, up to its budget; returns their
+    bytes.
+
+    Each file's age is compared with the interval less a random part, so that files of one day are not all due
+    at once.
+    """
+    options = store.state.options
+    assert options.periodic_compaction_interval is not None and store.state.url.path is not None
+    interval_s = options.periodic_compaction_interval.interval.approximate_seconds
+    now_s, root, aged = time.time(), store.state.url.path, []
+    for live in store.database.live_files():
+        try:
+            age_s = now_s - (root / live["name"].lstrip("/")).stat().st_mtime
+        except FileNotFoundError:
+            continue
+        if age_s >= interval_s * (1 - random.random() * options.compaction_jitter):
+            aged.append((age_s, live))
+    compacted = 0
+    for _, live in sorted(aged, key=lambda item: -item[0]):
+        if compacted + live["size"] > options.compaction_budget_bytes and compacted:
+            break
+        for family in (*store.table.families(), store.meta_family):
+            _rewrite(family, live["start_key"], live["end_key"] + b"\0")
+        compacted += live["size"]
+    return compacted
+
+
+def save_bounds(store: RocksStore) -> None:
+    """At a clean close: what was written since the last purge. Without it the next purge reads everything
+    once."""
+    written = store.state.written
+    value = json.dumps([written.min_ms, written.max_ms, written.rows]).encode()
+    store.meta_family.put(WRITTEN_KEY, value)
+    if isinstance(store.table, BucketTable):
+        store.meta_family.put(stored.BUCKETS_KEY, store.table.buckets.to_bytes())
+
+
+def restore_bounds(meta_family: Any, *, is_new: bool) -> Written:
+    raw = None if is_new else meta_family.get(WRITTEN_KEY)
+    if is_new:
+        return Written()
+    meta_family.delete(WRITTEN_KEY)
+    if raw is None:  # the last process did not close the store
+        return Written(min_ms=0, max_ms=NEVER_MS, rows=1)
+    min_ms, max_ms, rows = json.loads(raw)
+    return Written(min_ms=min_ms, max_ms=max_ms, rows=rows)
+
+
+def data_files(store: RocksStore) -> list[Path]:
+    path = store.state.url.path
+    assert path is not None
+    return [file for file in path.iterdir() if file.suffix in (".sst", ".log", ".blob")]
+
+
+def _rewrite(family: Any, start: bytes | None, end: bytes | None) -> None:
+    rocksdict = load()
+    options = rocksdict.CompactOptions()
+    options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+    family.compact_range(start, end, compact_opt=options)
+
+
+def _total(files: Sequence[Path]) -> int:
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total

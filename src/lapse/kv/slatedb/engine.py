@@ -1,0 +1,148 @@
+"""Reaching SlateDB: object store, settings, and the one place where its errors become Lapse's."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lapse.errors import (
+    ClockBehind,
+    DatabaseError,
+    DatabaseUnavailable,
+    Fenced,
+    LapseError,
+    MissingExtra,
+    StoreClosed,
+    StoreLocked,
+    TransactionConflict,
+)
+from lapse.kv.slatedb.keyspace import EXTRACTOR_NAME, prefix_length
+from lapse.kv.url import StoreUrl
+
+LOCK_FILE = "lapse.lock"
+
+COMPACTOR_CHECKPOINT_S = 307
+"""How long the compactor's own checkpoints live. An unusual number, because the length of their life is the
+only thing that tells them from the nameless checkpoints of other readers, which a purge must not delete."""
+
+_LOCAL_POLL = '"100ms"'
+_REMOTE_POLL = '"1s"'
+
+
+def load() -> Any:
+    """The generated binding has no useful types, so what comes from it is Any, here and only here."""
+    try:
+        import slatedb.uniffi as slatedb
+    except ImportError as error:
+        raise MissingExtra("SlateDB (slatedb)", "kv") from error
+    return slatedb
+
+
+@contextmanager
+def engine_errors(url: StoreUrl) -> Iterator[None]:
+    try:
+        yield
+    except LapseError:
+        raise
+    except Exception as error:
+        raise translate(url, error) from error
+
+
+def translate(url: StoreUrl, error: Exception) -> Exception:
+    errors = load().Error
+    text = getattr(error, "message", str(error))
+    if isinstance(error, errors.Closed):
+        if getattr(error.reason, "name", "") == "FENCED":
+            return Fenced(f"{url} was taken over by another writer", hint="one process writes a store at a time")
+        return StoreClosed(f"{url} is closed: {text}")
+    if isinstance(error, errors.Transaction):
+        return TransactionConflict(f"{url}: {text}", hint="run the transaction again")
+    if isinstance(error, errors.Unavailable):
+        return DatabaseUnavailable(f"{url}: {text}")
+    if isinstance(error, errors.Invalid) and "clock tick" in text:
+        return ClockBehind(f"{url}: {text}", hint="set the system's clock right")
+    if isinstance(error, errors):
+        return DatabaseError(f"{url}: {text}")
+    return error
+
+
+def object_store(url: StoreUrl) -> tuple[Any, str]:
+    """The object store and the database's path inside it."""
+    slatedb = load()
+    if url.remote is not None:
+        parts = urlsplit(url.remote)
+        return slatedb.ObjectStore.resolve(f"{parts.scheme}://{parts.netloc}"), parts.path.strip("/")
+    kinds, build = slatedb.ObjectStoreType, slatedb.ObjectStoreBuilder.from_env
+    if url.path is None:
+        return build(kinds.IN_MEMORY).build(), "lapse"
+    builder = build(kinds.LOCAL)
+    builder.with_config("local_path", str(url.path.parent))
+    return builder.build(), url.path.name
+
+
+def settings(url: StoreUrl) -> Any:
+    result = load().Settings.default()
+    poll = _LOCAL_POLL if url.remote is None else _REMOTE_POLL
+    result.set("compactor_options.checkpoint_lifetime", f'"{COMPACTOR_CHECKPOINT_S}s"')
+    result.set("compactor_options.poll_interval", poll)
+    result.set("compactor_options.worker.compactions_poll_interval", poll)
+    result.set("compactor_options.commit_compacted_interval", poll)
+    return result
+
+
+def extractor() -> Any:
+    base = load().PrefixExtractor
+
+    class Segments(base):  # type: ignore[misc,valid-type]
+        """An exception in here would close the database, so nothing in here can raise."""
+
+        def name(self) -> str:
+            return EXTRACTOR_NAME
+
+        def prefix_len(self, target: Any) -> int | None:
+            return prefix_length(target.key if target.is_point() else target.prefix)
+
+    return Segments()
+
+
+class WriterLock:
+    """Keeps a second writer out of a local store. SlateDB alone would let it in and cut off the first."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        self._file: int | None = None
+        if url.path is None:
+            return
+        url.path.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(url.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            raise StoreLocked(
+                f"{url} is already open for writing", hint="close it there, or open it read_only=True"
+            ) from error
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def data_files(path: Path) -> list[Path]:
+    """Files that hold rows. An empty one is how a writer says in the log that it took over."""
+    found = []
+    for part in ("wal", "compacted"):
+        for file in (path / part).glob("**/*"):
+            try:
+                status = file.stat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                found.append(file)
+    return found

@@ -1,0 +1,119 @@
+"""How long a row lives, in every form a caller may write it, and the instant that makes of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from lapse.errors import InvalidValue
+from lapse.model import interval
+from lapse.model.interval import MILLISECOND, Interval
+
+NEVER_MS = 2**63 - 1
+"""The expiry of a row that never expires; later than every clock, so that reads need no second test."""
+
+MAX_EXPIRY_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: beyond it an expiry could not be shown."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Ttl(enum.Enum):
+    DEFAULT = "default"
+    """Whatever the store's default TTL is at the moment of the write."""
+    NO_EXPIRY = "no expiry"
+
+
+TtlLike = Ttl | Interval | timedelta | datetime | str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Duration:
+    """A TTL longer than zero. `millis` is None for calendar months, whose length depends on the date."""
+
+    interval: Interval
+    millis: int | None
+
+    def expiry_ms(self, now_ms: int) -> int:
+        if self.millis is not None:
+            expiry = now_ms + self.millis
+        else:
+            try:
+                expiry = to_millis(self.interval.added_to(from_millis(now_ms)))
+            except (OverflowError, ValueError):
+                expiry = NEVER_MS
+        if expiry > MAX_EXPIRY_MS:
+            raise InvalidValue("ttl", str(self.interval), "must end before the year 10000")
+        return expiry
+
+    def __str__(self) -> str:
+        return str(self.interval)
+
+
+def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Duration:
+    """Fractions of a millisecond count as a whole one: a row never expires early."""
+    if isinstance(value, str):
+        length = interval.parse(value, name=name)
+    elif isinstance(value, Interval):
+        length = value
+    elif isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise InvalidValue(name, value, "must not be negative")
+        length = _interval_of(value, name)
+    else:
+        raise InvalidValue(name, value, f"must be a duration, not {type(value).__name__}")
+    if not length:
+        raise InvalidValue(name, value, "must be longer than zero")
+    return Duration(interval=length, millis=None if length.is_calendar else -(-length.micros // MILLISECOND))
+
+
+def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl") -> Duration | None:
+    """A store's default: a duration, or None (also written `Ttl.NO_EXPIRY`) for rows that stay."""
+    if value is None or value is Ttl.NO_EXPIRY:
+        return None
+    if isinstance(value, Ttl):
+        raise InvalidValue(name, value, "must be a duration or Ttl.NO_EXPIRY")
+    return read_duration(value, name=name)
+
+
+def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
+    if ttl is Ttl.DEFAULT:
+        return NEVER_MS if default is None else default.expiry_ms(now_ms)
+    if ttl is Ttl.NO_EXPIRY:
+        return NEVER_MS
+    if isinstance(ttl, datetime):
+        return _instant_ms(ttl, now_ms)
+    if isinstance(ttl, str | timedelta | Interval):
+        return read_duration(ttl).expiry_ms(now_ms)
+    raise InvalidValue(
+        "ttl",
+        ttl,
+        "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime",
+    )
+
+
+def to_millis(moment: datetime) -> int:
+    """Milliseconds since 1970, rounded down; integers all the way, so that no expiry moves by a rounding."""
+    return (moment - _EPOCH) // _MICROSECOND // MILLISECOND
+
+
+def from_millis(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)
+
+
+def _instant_ms(moment: datetime, now_ms: int) -> int:
+    if moment.tzinfo is None:
+        raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
+    millis = to_millis(moment)
+    if millis <= now_ms:
+        raise InvalidValue("ttl", moment, f"must be later than now ({from_millis(now_ms).isoformat()})")
+    return millis
+
+
+def _interval_of(value: timedelta, name: str) -> Interval:
+    try:
+        return Interval(micros=value // _MICROSECOND)
+    except InvalidValue as error:
+        raise InvalidValue(name, value, error.allowed) from None

@@ -1,0 +1,62 @@
+"""Which store a URL means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lapse.errors import UnsupportedUrl
+
+SLATEDB = "slatedb"
+ROCKSDB = "rocksdb"
+_REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_FORMS = "slatedb:/path, slatedb:s3://bucket/prefix, slatedb:memory: or rocksdb:/path"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreUrl:
+    """Exactly one of `path` and `remote` is set, or neither for a store in memory."""
+
+    engine: str
+    path: Path | None = None
+    remote: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        return self.path is None and self.remote is None
+
+    def __str__(self) -> str:
+        """Without user name and password: this is what errors and logs show."""
+        if self.remote is None:
+            return f"{self.engine}:{self.path or 'memory:'}"
+        parts = urlsplit(self.remote)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{self.engine}:{parts.scheme}://{host}{parts.path}"
+
+
+def parse(text: str) -> StoreUrl:
+    engine, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if not colon or engine not in (SLATEDB, ROCKSDB):
+        raise UnsupportedUrl(f"{engine or 'this'!r} is no key-value store", hint=f"write {_FORMS}")
+    if rest == "memory:":
+        if engine == ROCKSDB:
+            raise UnsupportedUrl("rocksdb has no store in memory", hint="write slatedb:memory: or rocksdb:/path")
+        return StoreUrl(engine=engine)
+    if "://" in rest and not rest.startswith("file://"):
+        return _remote(engine, rest)
+    path = rest.removeprefix("file://") if rest.startswith("file://") else rest
+    while path.startswith("//"):
+        path = path[1:]
+    if not path.strip() or "\0" in path:
+        raise UnsupportedUrl(f"{engine}: needs a path", hint=f"write {_FORMS}")
+    return StoreUrl(engine=engine, path=Path(path).expanduser().absolute())
+
+
+def _remote(engine: str, rest: str) -> StoreUrl:
+    parts = urlsplit(rest)
+    if engine != SLATEDB or parts.scheme not in _REMOTE:
+        raise UnsupportedUrl(f"{engine} cannot live at {parts.scheme}://", hint=f"write {_FORMS}")
+    if not parts.netloc or not parts.path.strip("/"):
+        raise UnsupportedUrl(f"{engine}:{parts.scheme}:// needs a bucket and a prefix", hint=f"write {_FORMS}")
+    return StoreUrl(engine=engine, remote=rest)

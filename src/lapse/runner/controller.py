@@ -1,0 +1,200 @@
+"""How hard to work: flat out on an idle server, a small share of the time beside the application, not at all when the
+server is in trouble.
+
+Effort goes up slowly and down at once. Every reason is kept, for the status and the metrics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+
+from sqlalchemy import Connection
+
+from lapse.catalog import Catalog, settings
+from lapse.engines.base import Gauge
+from lapse.errors import LapseError
+from lapse.runner.service import Service
+
+DUTY = {"whisper": 0.1, "gentle": 0.25, "fast": 0.8}
+"""Share of the time spent deleting while others are at work, by mode."""
+URGENT_DUTY = 0.8
+"""The share when a promise is in danger; a stop gate still stops."""
+FREE_BELOW = 0.7
+"""Up to this share of a soft limit there is room, and Lapse works flat out."""
+SMOOTHING = 0.3
+"""Weight of the newest reading of a gauge that jumps about."""
+RECOVERY_PER_SECOND = 0.1
+"""How fast effort comes back."""
+SMALLEST_POSITIVE = 1e-12
+SHORTEST_PAUSE_SECONDS = 0.0005
+GROW_AFTER_SECONDS = 2.0
+"""A further task is tried after this long without strain."""
+WORTHWHILE = 1.15
+"""A further task stays only if the rate grew by this factor."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """A gauge as judged: `pressure` is 1 at its soft limit. `stops` says that nothing may be deleted."""
+
+    name: str
+    value: float | None
+    soft: float
+    stop: float
+    unit: str
+    pressure: float
+    stops: bool
+    note: str | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}: not available ({self.note})"
+        limit = self.stop if self.stops else self.soft
+        return f"{self.name} {self.value:.3g}{self.unit} of {limit:.3g}{self.unit}"
+
+
+class Controller(Service):
+    """Reads the gauges every so often; tasks ask it how long to pause, workers how many tasks to run."""
+
+    name = "controller"
+    seconds = 0.25
+
+    def __init__(self, catalog: Catalog) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._lock = Lock()
+        self._smoothed: dict[str, float] = {}
+        self._counters: dict[str, tuple[float, float]] = {}
+        self._duty = 1.0
+        self._duty_at = monotonic()
+        self._mode = "gentle"
+        self.readings: tuple[Reading, ...] = ()
+        self._growth = _Growth()
+
+    def run_once(self) -> None:
+        engine = self._catalog.engine
+        with self._catalog.reading() as connection:
+            current = settings.load_settings(connection)
+            gauges = engine.gauges(connection)
+            if current.gate_sql:
+                gauges = [*gauges, self._custom(connection, current.gate_sql)]
+        readings = tuple(self._judge(gauge) for gauge in gauges)
+        with self._lock:
+            self._mode = current.mode
+            self.readings = readings
+            self._move_duty()
+            self._growth.observe(strained=self._pressure() > FREE_BELOW)
+
+    def stop_reason(self) -> str | None:
+        """Why nothing may be deleted now."""
+        with self._lock:
+            stopping = next((reading for reading in self.readings if reading.stops), None)
+        return f"gate: {stopping}" if stopping else None
+
+    def pause_after(self, seconds: float, *, urgent: bool = False) -> tuple[float, str | None]:
+        """How long to rest after a batch that took `seconds`, and why."""
+        with self._lock:
+            duty = max(self._duty, URGENT_DUTY) if urgent else self._duty
+            worst = max(self.readings, key=lambda reading: reading.pressure, default=None)
+        pause = seconds * (1 - duty) / duty
+        if pause < SHORTEST_PAUSE_SECONDS:
+            return 0.0, None
+        return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
+
+    def allowed_tasks(self, wanted: int) -> int:
+        """How many tasks this process may run at the same time: one, and more as they prove to help."""
+        with self._lock:
+            return max(1, min(wanted, self._growth.tasks))
+
+    def count(self, rows: int) -> None:
+        with self._lock:
+            self._growth.rows += rows
+
+    def _custom(self, connection: Connection, sql: str) -> Gauge:
+        engine = self._catalog.engine
+        try:
+            with engine.errors():
+                value = engine.scalar(connection, sql)
+        except (LapseError, ValueError) as error:
+            # A gate that cannot be read is closed.
+            return Gauge(name="lapse_gate_sql", value=1.0, soft=1.0, stop=0.0, note=str(error).splitlines()[0])
+        return Gauge(name="lapse_gate_sql", value=value, soft=1.0, stop=SMALLEST_POSITIVE)
+
+    def _judge(self, gauge: Gauge) -> Reading:
+        value = gauge.value
+        if value is not None and gauge.counter:
+            value = self._rate(gauge.name, value)
+        if value is not None and gauge.averaged:
+            value = SMOOTHING * value + (1 - SMOOTHING) * self._smoothed.get(gauge.name, value)
+            self._smoothed[gauge.name] = value
+        pressure = 0.0 if value is None else value / gauge.soft
+        return Reading(
+            name=gauge.name,
+            value=value,
+            soft=gauge.soft,
+            stop=gauge.stop,
+            unit=gauge.unit,
+            pressure=pressure,
+            stops=value is not None and value >= gauge.stop,
+            note=gauge.note,
+        )
+
+    def _rate(self, name: str, value: float) -> float:
+        now = monotonic()
+        before, at = self._counters.get(name, (value, now))
+        self._counters[name] = (value, now)
+        return max(0.0, (value - before) / (now - at)) if now > at else 0.0
+
+    def _pressure(self) -> float:
+        return max((reading.pressure for reading in self.readings), default=0.0)
+
+    def _move_duty(self) -> None:
+        least = DUTY[self._mode]
+        room = min(1.0, max(0.0, (1 - self._pressure()) / (1 - FREE_BELOW)))
+        target = least + (1.0 - least) * room if self._mode != "whisper" else least
+        now = monotonic()
+        if target < self._duty:
+            self._duty = target
+        else:
+            self._duty = min(target, self._duty + RECOVERY_PER_SECOND * (now - self._duty_at))
+        self._duty_at = now
+
+
+class _Growth:
+    """One more task at a time, kept only while it pays."""
+
+    def __init__(self) -> None:
+        self.tasks = 1
+        self.rows = 0
+        self._since = monotonic()
+        self._rate = 0.0
+        self._settled = False
+
+    def observe(self, *, strained: bool) -> None:
+        now = monotonic()
+        if strained:
+            self.tasks, self.rows, self._since, self._rate, self._settled = 1, 0, now, 0.0, False
+            return
+        elapsed = now - self._since
+        if elapsed < GROW_AFTER_SECONDS or self._settled:
+            return
+        rate, self.rows, self._since = self.rows / elapsed, 0, now
+        if rate <= 0:
+            return
+        if self.tasks > 1 and rate < self._rate * WORTHWHILE:
+            self.tasks, self._settled = self.tasks - 1, True
+            return
+        self._rate = rate
+        self.tasks += 1
+
+
+def describe_gauges(catalog: Catalog) -> tuple[Reading, ...]:
+    """One reading of every gauge, for people."""
+    controller = Controller(catalog)
+    try:
+        controller.run_once()
+    except LapseError:
+        return ()
+    return controller.readings

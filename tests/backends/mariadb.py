@@ -1,0 +1,191 @@
+"""MariaDB: a private server from the system's packages, in a temporary directory, without fsync."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+import pymysql
+
+from tests.backends.base import Backend
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+PLUGINS = Path("/usr/lib/mysql/plugin")
+SMALL_AND_UNSAFE = (
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-log-file-size=32M",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=0",
+    "--innodb-flush-method=nosync",
+    "--performance-schema=OFF",
+    "--skip-name-resolve",
+    "--max-connections=200",
+    "--table-open-cache=400",
+)
+
+
+def why_no_server() -> str | None:
+    missing = [name for name in ("mariadbd", "mariadb-install-db") if shutil.which(name, path=_PATH) is None]
+    return f"{' and '.join(missing)} not installed" if missing else None
+
+
+def has_rocksdb() -> bool:
+    return (PLUGINS / "ha_rocksdb.so").exists()
+
+
+_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+
+
+class MariadbServer:
+    """One server process; can be killed and started again on the same data, and given another environment."""
+
+    def __init__(self, *options: str, environment: dict[str, str] | None = None, rocksdb: bool = False) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="lapse-mariadb-"))
+        self.port = _free_port()
+        self.socket = self.folder / "s.sock"
+        self._environment = {**os.environ, **(environment or {})}
+        self._options = [*SMALL_AND_UNSAFE, *options]
+        if rocksdb:
+            self._options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-block-cache-size=16M"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._install()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"mysql://root@127.0.0.1:{self.port}"
+
+    def connect(self, database: str | None = None) -> pymysql.connections.Connection:
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=database, autocommit=True)
+
+    def execute(self, *statements: str, database: str | None = None) -> list[tuple[object, ...]]:
+        with self.connect(database) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def start(self) -> None:
+        daemon = shutil.which("mariadbd", path=_PATH)
+        assert daemon is not None
+        with (self.folder / "out.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    daemon,
+                    "--no-defaults",
+                    f"--user={_user()}",
+                    f"--datadir={self.folder / 'data'}",
+                    f"--socket={self.socket}",
+                    f"--port={self.port}",
+                    "--bind-address=127.0.0.1",
+                    f"--pid-file={self.folder / 'pid'}",
+                    f"--tmpdir={self.folder}",
+                    *self._options,
+                ],
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+            )
+        self._wait_until_up()
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(STOP_SECONDS)
+            self._process = None
+
+    def _install(self) -> None:
+        installer = shutil.which("mariadb-install-db", path=_PATH)
+        assert installer is not None
+        subprocess.run(
+            [
+                installer,
+                "--no-defaults",
+                f"--user={_user()}",
+                f"--datadir={self.folder / 'data'}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--innodb-flush-method=nosync",
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    def _wait_until_up(self) -> None:
+        assert self._process is not None
+        until = monotonic() + START_SECONDS
+        while monotonic() < until:
+            if self._process.poll() is not None:
+                break
+            with suppress(pymysql.err.OperationalError):
+                self.connect().close()
+                return
+            sleep(0.05)
+        raise RuntimeError(f"mariadbd did not start:\n{(self.folder / 'out.log').read_text()[-4000:]}")
+
+
+class MariadbBackend(Backend):
+    instant = "TIMESTAMP(3) NULL"
+    wall_clock = "DATETIME(3)"
+    key_text = "VARCHAR(100)"
+
+    def __init__(self) -> None:
+        self.server = MariadbServer()
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        return why_no_server()
+
+    def create(self) -> str:
+        name = f"lapse_test_{uuid.uuid4().hex[:12]}"
+        self.server.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        return f"{self.server.url}/{name}"
+
+    def drop(self, url: str) -> None:
+        self.server.execute(f"DROP DATABASE {url.rsplit('/', 1)[1]}")
+
+    def restart(self) -> None:
+        self.server.stop()
+        self.server.start()
+
+    def cut_connections(self, url: str) -> None:
+        database = url.rpartition("/")[2]
+        found = self.server.execute(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'")
+        for (number,) in found:
+            with suppress(pymysql.err.MySQLError):
+                self.server.execute(f"KILL {number}")
+
+    def close(self) -> None:
+        self.server.close()
+
+    def quote(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+
+def _user() -> str:
+    return "root" if os.geteuid() == 0 else os.environ.get("USER", "mysql")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

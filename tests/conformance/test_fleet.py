@@ -1,0 +1,357 @@
+"""Several workers on one database: one job per table, leases, fences, one rate, one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Thread
+from time import perf_counter
+
+import pytest
+
+from lapse.app import Lapse
+from lapse.catalog import Catalog, tasks
+from lapse.catalog import jobs as stored_jobs
+from lapse.catalog import settings as stored_settings
+from lapse.errors import Fenced, JobExists
+from lapse.model.job import JobStatus, KeyRange, Path, PathKind, Task
+from lapse.runner.clockwatch import ClockWatch
+from lapse.runner.controller import Controller
+from lapse.runner.events import BatchDone, Silent
+from lapse.runner.promise import Standing
+from lapse.runner.worker import Worker
+from tests.conformance.harness import Harness
+
+
+def _backlog(h: Harness, rows: int = 500) -> None:
+    h.events()
+    moment = h.at(days=-2)
+    for start in range(0, rows, 500):
+        h.insert(*((i, moment) for i in range(start, min(start + 500, rows))))
+
+
+@contextmanager
+def _other(h: Harness) -> Iterator[Lapse]:
+    other = h.open()
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+def _create_job(h: Harness) -> int:
+    worker = Worker(h.db.catalog)
+    worker._scheduler.run_once()
+    (job,) = h.db.jobs()
+    return job.id
+
+
+def _claim(h: Harness, owner: str) -> Task | None:
+    with h.db.catalog.writing() as connection:
+        return tasks.claim_task(
+            connection, owner=owner, now=h.now, silent_since=h.now - timedelta(seconds=20), jobs=None
+        )
+
+
+def test_a_table_has_one_active_job(h: Harness) -> None:
+    _backlog(h)
+    _create_job(h)
+    (stored,) = h.db.policies()
+    (status,) = h.db.status()
+    assert status.current is not None
+    with pytest.raises(JobExists), h.db.catalog.writing() as connection:
+        stored_jobs.create_job(
+            connection,
+            table_id=status.current.table_id,
+            stored=stored,
+            partition=None,
+            cutoff=h.now,
+            path=Path(kind=PathKind.PHYSICAL),
+            fingerprint="",
+            ranges=[KeyRange()],
+            now=h.now,
+            owner="other",
+        )
+    assert len(h.db.jobs()) == 1
+
+
+def test_two_workers_race_for_the_same_work(h: Harness) -> None:
+    _backlog(h, 2000)
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 20)")
+    with _other(h) as second, _other(h) as third:
+        threads = [Thread(target=db.run) for db in (h.db, second, third)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert h.ids() == []
+    finished = [job for job in h.db.history() if job.counts.deleted]
+    assert sum(job.counts.deleted for job in finished) == 2000
+    assert len(finished) == 1
+
+
+def test_a_claimed_task_is_not_claimed_again_until_its_owner_is_silent(h: Harness) -> None:
+    _backlog(h)
+    _create_job(h)
+    first = _claim(h, "first")
+    assert first is not None
+    assert _claim(h, "second") is None
+    h.advance(seconds=19)
+    assert _claim(h, "second") is None
+    h.advance(seconds=2)
+    second = _claim(h, "second")
+    assert second is not None
+    assert (second.id, second.fence) == (first.id, first.fence + 1)
+
+
+def test_the_old_owner_is_fenced_off_and_deletes_nothing(h: Harness) -> None:
+    _backlog(h)
+    job_id = _create_job(h)
+    stale = _claim(h, "first")
+    assert stale is not None
+    h.advance(seconds=30)
+    fresh = _claim(h, "second")
+    assert fresh is not None
+    runner = Worker(h.db.catalog)._prepare(stale, _settings(h))
+    with h.db.catalog.reading() as connection:
+        before = tasks.progress_of(connection, stale.id)
+    assert runner.run() == "fenced"
+    assert len(h.ids()) == 500
+    with pytest.raises(Fenced), h.db.catalog.writing() as connection:
+        tasks.finish_task(connection, stale, before)
+    h.advance(seconds=30)
+    assert h.run_one().id == job_id
+    assert h.ids() == []
+
+
+def test_a_takeover_goes_on_from_the_checkpoint_with_the_same_cutoff_and_counts(h: Harness) -> None:
+    _backlog(h)
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 100)")
+    job_id = _create_job(h)
+
+    class Die(Silent):
+        def batch_done(self, event: BatchDone) -> None:
+            raise KeyboardInterrupt
+
+    with _other(h) as doomed, pytest.raises(KeyboardInterrupt):
+        Worker(doomed.catalog, Die()).work_once()
+    left = len(h.ids())
+    assert 0 < left < 500
+    h.insert((9001, h.at(days=-2)))
+    h.advance(minutes=5)
+    job = h.run_one()
+    assert job.id == job_id
+    assert job.counts.deleted + len(h.ids()) == 501
+    assert job.status is JobStatus.FINISHED
+
+
+def test_a_worker_that_stops_resigns_at_once(h: Harness) -> None:
+    _backlog(h, 1000)
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 50)")
+    with _other(h) as other:
+        worker: list[Worker] = []
+
+        class Stop(Silent):
+            def batch_done(self, event: BatchDone) -> None:
+                worker[0].stop()
+
+        worker.append(other.worker(Stop()))
+        worker[0].run()
+    assert 0 < len(h.ids()) < 1000
+    # No heartbeat has to be missed: the clock has not moved.
+    h.run()
+    assert h.ids() == []
+
+
+def test_a_failing_heartbeat_of_one_task_does_not_stop_the_others(h: Harness) -> None:
+    _backlog(h)
+    _create_job(h)
+    lease = _claim(h, "first")
+    assert lease is not None
+    stolen = Task(
+        id=lease.id,
+        job_id=lease.job_id,
+        ordinal=0,
+        range=lease.range,
+        cursor=None,
+        sweep=0,
+        fence=lease.fence - 1,
+        owner="gone",
+        status=lease.status,
+        counts=lease.counts,
+    )
+    with h.db.catalog.writing() as connection:
+        assert tasks.beat(connection, [lease], h.now) == []
+        assert tasks.beat(connection, [stolen], h.now) == [stolen.id]
+
+
+def test_a_table_dropped_while_its_owner_is_dead(h: Harness) -> None:
+    _backlog(h)
+    _create_job(h)
+    assert _claim(h, "dead") is not None
+    with h.db.engine.connection() as connection:
+        connection.exec_driver_sql("DROP TABLE events")
+    h.advance(minutes=5)
+    result = h.run(None)
+    assert [job.status for job in result.jobs] == [JobStatus.FAILED]
+    assert h.db.jobs() == []
+
+
+def test_running_tasks_is_a_limit_of_the_whole_fleet(h: Harness) -> None:
+    _backlog(h)
+    _create_job(h)
+    h.sql("SET GLOBAL tidb_ttl_running_tasks = 1")
+    assert _claim(h, "first") is not None
+    assert not Worker(h.db.catalog).work_once()
+    h.sql("SET GLOBAL tidb_ttl_running_tasks = -1")
+
+
+def test_the_table_furthest_behind_comes_first_and_none_starves(h: Harness) -> None:
+    for name in ("late", "early"):
+        h.sql(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, ts {h.backend.instant}) TTL = ts + INTERVAL 1 DAY")
+        h.insert((1, h.at(days=-2)), table=name)
+    h.advance(hours=10)
+    h.run("early")
+    h.insert((2, h.at(days=-2)), table="early")
+    h.advance(hours=2)
+    Worker(h.db.catalog)._scheduler.run_once()
+    jobs = {job.id: job.table.name for job in h.db.jobs()}
+    order = []
+    while (task := _claim(h, "w")) is not None:
+        order.append(jobs[task.job_id])
+    assert order == ["late", "early"]
+
+
+@pytest.mark.parametrize("limit", [2000])
+def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
+    """Several limiters take from one row; together they keep the rate."""
+    from lapse.runner.limiter import Limit, Limiter
+
+    h.events()
+    taken: list[int] = []
+    rule = [Limit(name="delete:1", per_second=limit)]
+    started = perf_counter()
+
+    def take(db: Lapse) -> None:
+        import time
+
+        limiter = Limiter(Catalog(db.engine))
+        while perf_counter() - started < 1.5:
+            limiter.acquire(rule, 50, lambda seconds, reason: time.sleep(seconds))
+            taken.append(50)
+
+    with _other(h) as second:
+        threads = [Thread(target=take, args=(db,)) for db in (h.db, h.db, second, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    seconds = perf_counter() - started
+    # The last take of each of the four may be used after the clock stopped.
+    assert limit * seconds * 0.9 - 200 <= sum(taken) <= limit * seconds * 1.05 + 200
+
+
+def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
+    _backlog(h)
+    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT 1'")
+    reasons: list[str] = []
+    worker: list[Worker] = []
+
+    class Listen(Silent):
+        def waiting(self, job: object, seconds: float, reason: str) -> None:
+            reasons.append(reason)
+            worker[0].stop()
+
+    worker.append(h.db.worker(Listen()))
+    worker[0].run()
+    assert "lapse_gate_sql" in reasons[0]
+    assert len(h.ids()) == 500
+    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT 0'")
+    h.run()
+    assert h.ids() == []
+
+
+def test_a_gate_that_fails_is_closed(h: Harness) -> None:
+    h.events()
+    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT no_such_thing'")
+    controller = Controller(h.db.catalog)
+    controller.run_once()
+    assert controller.stop_reason() is not None
+
+
+def test_gauges_can_be_read(h: Harness) -> None:
+    h.events()
+    for reading in h.db.gauges():
+        assert reading.value is not None or reading.note
+        assert not reading.stops
+
+
+def test_a_clock_that_jumps_ahead_stops_everything_until_confirmed(h: Harness) -> None:
+    _backlog(h)
+    worker = Worker(h.db.catalog)
+    h.sql("ALTER TABLE events SET (ttl_job_cron = '0 0 1 1 *')")
+    worker._scheduler.run_once()
+    h.advance(days=400)
+    tick = worker._scheduler.run_once()
+    (status,) = h.db.status()
+    assert status.state == "paused"
+    assert "jumped ahead" in (status.reason or "")
+    assert all(job.status is JobStatus.PAUSED for job in tick.jobs)
+    assert "jumped" in h.run(None).skipped[0].reason if h.run(None).skipped else True
+    assert len(h.ids()) == 500
+    assert h.db.confirm_clock()
+    h.run()
+    assert h.ids() == []
+
+
+def test_a_clock_that_goes_back_runs_nothing_twice(h: Harness) -> None:
+    _backlog(h)
+    h.run(None)
+    h.advance(hours=-3)
+    assert h.run(None).jobs == ()
+    h.insert((1, h.at(days=-1, seconds=1)))
+    assert h.run_one().counts.deleted == 0
+
+
+def test_the_clock_watch() -> None:
+    from datetime import UTC, datetime
+
+    seconds = [0.0]
+    watch = ClockWatch(lambda: seconds[0])
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    assert watch.jump(start) is None
+    seconds[0] = 3600
+    assert watch.jump(start + timedelta(hours=1, minutes=5)) is None
+    seconds[0] = 3601
+    assert watch.jump(start + timedelta(days=1)) is not None
+
+
+def test_promises(h: Harness) -> None:
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_delete_within = '2 hours')")
+    assert h.db.status()[0].promise.standing is Standing.ON_TIME
+    h.run()
+    h.advance(hours=1)
+    assert h.db.status()[0].promise.lateness == timedelta(hours=1)
+    h.advance(hours=2)
+    assert h.db.status()[0].promise.standing is Standing.LATE
+    h.sql("ALTER TABLE events SET (ttl_pause = 'on')")
+    promise = h.db.status()[0].promise
+    assert (promise.standing, promise.reason) == (Standing.UNABLE, "ttl_pause is on")
+
+
+def test_the_phases_of_a_job_add_up(h: Harness) -> None:
+    import json
+
+    _backlog(h)
+    h.sql("ALTER TABLE events SET (ttl_delete_rate_limit = 1000)")
+    summary = json.loads(h.run_one().summary or "{}")
+    parts = sum(summary[f"{name}_seconds"] for name in ("select", "delete", "waited", "other"))
+    assert parts == pytest.approx(summary["task_seconds"], abs=0.01)
+    assert summary["waited_seconds"] > 0
+
+
+def _settings(h: Harness):  # type: ignore[no-untyped-def]
+    with h.db.catalog.reading() as connection:
+        return stored_settings.load_settings(connection)

@@ -1,0 +1,96 @@
+"""Every test in this folder runs for every engine and layout, unless it says which feature it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import lapse.kv
+from lapse.clock import ManualClock
+from lapse.kv import Store
+
+pytest.importorskip("slatedb", reason="needs the extra kv")
+pytest.importorskip("rocksdict", reason="needs the extra kv")
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """`never_expires`: may hold rows without expiry. `transactions`: has them."""
+
+    name: str
+    engine: str
+    bucket: str | None = None
+    transactions: bool = False
+
+    @property
+    def never_expires(self) -> bool:
+        return self.bucket is None
+
+
+KINDS = [
+    Kind(name="rocksdb", engine="rocksdb"),
+    Kind(name="rocksdb-buckets", engine="rocksdb", bucket="1 hour"),
+    Kind(name="slatedb", engine="slatedb", transactions=True),
+    Kind(name="slatedb-buckets", engine="slatedb", bucket="1 hour"),
+]
+
+
+class Opener:
+    """Opens the test's store, again and again; the clock is the same throughout."""
+
+    def __init__(self, kind: Kind, path: Path) -> None:
+        self.kind = kind
+        self.path = path
+        self.clock = ManualClock(START)
+        self.registry = CollectorRegistry()
+        self._open: list[Store] = []
+
+    @property
+    def url(self) -> str:
+        return f"{self.kind.engine}:{self.path}"
+
+    def __call__(self, **options: Any) -> Store:
+        defaults: dict[str, Any] = {"clock": self.clock, "registry": self.registry}
+        if not options.get("read_only") and not self.path.exists():
+            defaults |= {"bucket": self.kind.bucket, "default_ttl": "1 day"}
+        store = lapse.kv.open(self.url, **(defaults | options))
+        self._open.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self._open:
+            store.close()
+
+    def metric(self, name: str) -> float:
+        return self.registry.get_sample_value(name, {"store": self.url}) or 0.0
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    assert isinstance(request.param, Kind)
+    return request.param
+
+
+@pytest.fixture
+def opener(kind: Kind, tmp_path: Path) -> Iterator[Opener]:
+    opener = Opener(kind, tmp_path / "store")
+    yield opener
+    opener.close()
+
+
+@pytest.fixture
+def clock(opener: Opener) -> ManualClock:
+    return opener.clock
+
+
+@pytest.fixture
+def store(opener: Opener) -> Store:
+    return opener()

@@ -1,0 +1,112 @@
+"""What happens behind Lapse's back: changed tables, restored databases."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from lapse.catalog import meta
+from lapse.model.job import JobStatus
+from lapse.runner.events import BatchDone, Silent
+from tests.conformance.harness import Harness
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE events DROP COLUMN ts",
+        "ALTER TABLE events RENAME ts TO other",
+        "ALTER TABLE events ALTER ts TYPE text",
+        "DROP TABLE events",
+    ],
+)
+def test_a_change_during_the_run_stops_the_job(h: Harness, change: str) -> None:
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 10)")
+    h.sql(f"INSERT INTO events SELECT n, {h.at(days=-2)} FROM generate_series(1, 100) n")
+
+    class Change(Silent):
+        done = False
+
+        def batch_done(self, event: BatchDone) -> None:
+            if not self.done:
+                self.done = True
+                with psycopg.connect(h.url, autocommit=True) as other:
+                    other.execute(change)
+
+    (job,) = h.db.run("events", listener=Change()).jobs
+    assert job.status is JobStatus.FAILED
+    assert job.reason
+    assert job.counts.deleted == 10
+
+
+def test_a_table_made_again_is_checked_before_the_next_job(h: Harness, client: psycopg.Connection) -> None:
+    h.events()
+    client.execute("DROP TABLE events; CREATE TABLE events (id INTEGER, ts TIMESTAMP)")
+    client.execute(f"INSERT INTO events VALUES (1, {h.at(days=-2)}), (2, {h.at()})")
+    assert any("changed behind" in finding.text for finding in h.db.doctor())
+    h.run()
+    assert 2 in h.ids()
+
+
+def test_a_copy_of_the_database_is_disarmed_until_somebody_arms_it(h: Harness) -> None:
+    h.events()
+    h.insert((1, h.at(days=-2)))
+    assert h.run_one().counts.deleted == 1
+    with h.db.catalog.writing() as connection:
+        assert meta.read_fact(connection, meta.DATABASE_IDENTITY) is not None
+        meta.write_fact(connection, meta.DATABASE_IDENTITY, "another cluster/1")
+    h.insert((2, h.at(days=-2)))
+    result = h.db.run("events")
+    assert (result.deleted, result.jobs) == (0, ())
+    assert "copy" in result.skipped[0].reason
+    (status,) = h.db.status()
+    assert status.state == "paused"
+    assert "lapse resume" in (status.reason or "")
+    assert any("copy" in finding.text for finding in h.db.doctor())
+    h.db.resume("events")
+    assert h.db.run("events").deleted == 1
+    assert not [finding for finding in h.db.doctor() if finding.level == "problem"]
+
+
+def test_doctor_arms_as_well(h: Harness) -> None:
+    h.events()
+    h.run()
+    with h.db.catalog.writing() as connection:
+        meta.write_fact(connection, meta.DATABASE_IDENTITY, "another cluster/1")
+    h.run()
+    assert any(finding.mended for finding in h.db.doctor(repair=True))
+    h.insert((2, h.at(days=-2)))
+    assert h.run_one().counts.deleted == 1
+
+
+def test_a_database_made_from_a_template_is_a_copy(h: Harness) -> None:
+    h.events()
+    h.insert((1, h.at(days=-2)))
+    h.sql("ALTER TABLE events SET (ttl_pause = 'on')")
+    h.run()
+    h.sql("ALTER TABLE events SET (ttl_pause = 'off')")
+    h.db.engine.close()
+    name = h.url.rpartition("/")[2]
+    with psycopg.connect(h.url.replace(name, "postgres"), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE copied TEMPLATE {name}")
+    try:
+        from lapse.app import Lapse
+
+        with Lapse(h.url.replace(name, "copied"), clock=h.clock) as copied:
+            assert copied.run("events").jobs == ()
+            assert copied.execute("SELECT id FROM events").rows == ((1,),)
+    finally:
+        with psycopg.connect(h.url.replace(name, "postgres"), autocommit=True) as admin:
+            admin.execute("DROP DATABASE copied WITH (FORCE)")
+
+
+def test_doctor_mends_a_dropped_trigger(h: Harness) -> None:
+    h.sql("CREATE TABLE events (id INTEGER) WITH (ttl_expire_after = '1 day')")
+    h.sql("DROP TRIGGER lapse_ttl_update ON events; ALTER TABLE events ALTER crdb_internal_expiration DROP DEFAULT")
+    (finding,) = [finding for finding in h.db.doctor(repair=True) if finding.level == "problem"]
+    assert "trigger lapse_ttl_update" in finding.text
+    assert "default" in finding.text
+    assert not [finding for finding in h.db.doctor() if finding.level == "problem"]
+    h.sql("ALTER TABLE events DISABLE TRIGGER lapse_ttl_update")
+    assert any("trigger" in finding.text for finding in h.db.doctor())

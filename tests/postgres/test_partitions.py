@@ -1,0 +1,178 @@
+"""Partitions: every leaf a physical table, dropped whole where its whole range has expired."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import psycopg
+import pytest
+
+from lapse.errors import Unsupported
+from lapse.model.job import JobStatus, PathKind
+from tests.conformance.harness import Harness
+
+MONTHS = ("2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01")
+
+
+def create(h: Harness, ttl: str = "TTL = ts + INTERVAL 14 DAY", extra: str = "") -> None:
+    h.sql(f"CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL{extra}) PARTITION BY RANGE (ts) {ttl}")
+    for number, (low, high) in enumerate(pairwise(MONTHS), start=1):
+        h.sql(f"CREATE TABLE p{number} PARTITION OF events FOR VALUES FROM ('{low}') TO ('{high}')")
+    h.sql("CREATE TABLE rest PARTITION OF events DEFAULT")
+    h.sql(
+        "INSERT INTO events VALUES (1, '2026-01-10'), (2, '2026-02-10'), (3, '2026-02-28 23:00'), (4, '2026-03-01'),"
+        " (5, '2026-03-02'), (6, '2025-01-01'), (7, '2026-05-01')"
+    )
+
+
+def test_every_leaf_has_its_own_job(each: Harness) -> None:
+    create(each)
+    jobs = {job.table.partition: job for job in each.run().jobs}
+    assert {name: job.counts.deleted for name, job in jobs.items()} == {"p1": 1, "p2": 2, "p3": 1, "rest": 1}
+    assert each.ids() == [5, 7]
+    assert [str(row.table) for row in each.db.status()] == [
+        f"public.events[{name}]" for name in ("p1", "p2", "p3", "rest")
+    ]
+
+
+def test_whole_partitions_are_dropped_and_the_boundary_is_emptied_row_by_row(each: Harness) -> None:
+    create(each, "WITH (ttl_expiration_expression = 'ts + INTERVAL ''14 days''', ttl_partition_drop = 'on')")
+    jobs = {job.table.partition: job for job in each.run().jobs}
+    assert {name: job.path.kind for name, job in jobs.items()} == {
+        "p1": PathKind.PARTITION,
+        "p2": PathKind.PARTITION,
+        "p3": PathKind.PHYSICAL,
+        "rest": PathKind.PHYSICAL,
+    }
+    assert sum(job.counts.deleted for job in jobs.values()) == 5
+    assert all(job.status is JobStatus.FINISHED for job in jobs.values())
+    assert each.ids() == [5, 7]
+    assert each.rows("SELECT to_regclass('p1'), to_regclass('p2'), to_regclass('p3')::text") == [(None, None, "p3")]
+    assert {job.table.partition for job in each.run().jobs} == {"p3", "rest"}
+
+
+def test_a_locked_parent_only_delays_the_drop(h: Harness) -> None:
+    create(h, "WITH (ttl_expiration_expression = 'ts + INTERVAL ''14 days''', ttl_partition_drop = 'on')")
+    import threading
+
+    reader = psycopg.connect(h.url)
+    reader.execute("SELECT * FROM events")
+    timer = threading.Timer(0.6, reader.close)
+    timer.start()
+    assert h.run().complete
+    timer.join()
+    assert h.ids() == [5, 7]
+
+
+def test_foreign_keys_keep_partitions_from_being_dropped(h: Harness) -> None:
+    h.sql(
+        "CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL, PRIMARY KEY (id, ts)) PARTITION BY RANGE (ts)"
+        " WITH (ttl_expiration_expression = 'ts', ttl_partition_drop = 'on')"
+    )
+    h.sql("CREATE TABLE p1 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')")
+    h.sql("CREATE TABLE child (id INTEGER, ts TIMESTAMPTZ, FOREIGN KEY (id, ts) REFERENCES events)")
+    h.sql("INSERT INTO events VALUES (1, '2026-01-10'), (2, '2026-01-11')")
+    h.sql("INSERT INTO child VALUES (1, '2026-01-10')")
+    (job,) = h.run().jobs
+    assert (job.path.kind, job.counts.deleted, job.counts.held) == (PathKind.PHYSICAL, 1, 1)
+
+
+def test_partitions_of_partitions_in_other_schemas(each: Harness) -> None:
+    each.sql('CREATE SCHEMA "old ""ones"')
+    each.sql("CREATE TABLE events (id INTEGER, ts DATE, kind TEXT) PARTITION BY LIST (kind) TTL = ts + INTERVAL 1 DAY")
+    each.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")
+    each.sql("CREATE TABLE a PARTITION OF events FOR VALUES IN ('a') PARTITION BY RANGE (ts)")
+    each.sql("""CREATE TABLE "old ""ones"."a.1" PARTITION OF a FOR VALUES FROM (MINVALUE) TO ('2026-01-01')""")
+    each.sql("CREATE TABLE a2 PARTITION OF a FOR VALUES FROM ('2026-01-01') TO (MAXVALUE)")
+    each.sql("CREATE TABLE b PARTITION OF events FOR VALUES IN ('b') PARTITION BY HASH (id)")
+    each.sql("CREATE TABLE b0 PARTITION OF b FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    each.sql(
+        "INSERT INTO events VALUES (1, '2025-12-01', 'a'), (2, '2026-03-01', 'a'), (3, '2026-03-15', 'a'),"
+        " (4, '2026-03-01', 'b'), (5, '2026-03-15', 'b')"
+    )
+    jobs = {job.table.partition: (job.path.kind, job.counts.deleted) for job in each.run().jobs}
+    assert jobs == {
+        '"old ""ones"."a.1"': (PathKind.PARTITION, 1),
+        "a2": (PathKind.PHYSICAL, 1),
+        "b0": (PathKind.PHYSICAL, 1),
+    }
+    assert each.ids() == [3, 5]
+
+
+def test_partitions_added_detached_and_attached_again(h: Harness) -> None:
+    create(h)
+    assert h.run().deleted == 5
+    h.sql("CREATE TABLE p4 PARTITION OF events FOR VALUES FROM ('2026-04-01') TO ('2026-05-01')")
+    h.sql("ALTER TABLE events DETACH PARTITION p3")
+    h.sql("INSERT INTO p3 VALUES (8, '2026-03-01')")
+    assert {job.table.partition for job in h.run().jobs} == {"p1", "p2", "p4", "rest"}
+    h.sql("ALTER TABLE events ATTACH PARTITION p3 FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')")
+    assert h.run().deleted == 1
+
+
+def test_a_partition_dropped_while_its_job_waits(h: Harness) -> None:
+    create(h)
+    worker = h.db.worker()
+    tick = worker._scheduler.run_once()
+    h.sql("ALTER TABLE events DETACH PARTITION p1; DROP TABLE p2")
+    worker.run()
+    ended = {job.table.partition: job for job in h.db.history() if job.id in {made.id for made in tick.jobs}}
+    assert ended["p1"].status is JobStatus.FAILED
+    assert "p2 of table public.events does not exist any more" in (ended["p2"].reason or "")
+    assert ended["p3"].status is JobStatus.FINISHED
+    assert h.rows("SELECT id FROM p1") == [(1,)]
+
+
+def test_the_managed_column_on_partitions(each: Harness) -> None:
+    create(each, "WITH (ttl_expire_after = '1 hour')")
+    each.sql("CREATE TABLE p4 PARTITION OF events FOR VALUES FROM ('2026-04-01') TO ('2026-05-01')")
+    each.sql("INSERT INTO events VALUES (9, '2026-04-02')")
+    each.sql("UPDATE events SET crdb_internal_expiration = '2020-01-01' WHERE id IN (1, 9)")
+    each.sql("UPDATE events SET id = id WHERE id = 9")
+    each.run()
+    assert each.ids() == [2, 3, 4, 5, 6, 7, 9]
+
+
+def test_a_leaf_with_a_policy_of_its_own(h: Harness) -> None:
+    create(h)
+    h.sql("ALTER TABLE p1 SET (ttl_expiration_expression = 'ts + INTERVAL ''10 years''')")
+    jobs = h.run(None).jobs
+    assert sorted(str(job.table) for job in jobs) == [
+        "public.events[p2]",
+        "public.events[p3]",
+        "public.events[rest]",
+        "public.p1",
+    ]
+    assert h.ids() == [1, 5, 7]
+    with pytest.raises(Unsupported, match="is a partition"):
+        h.sql("ALTER TABLE p2 SET (ttl_expire_after = '1 day')")
+
+
+def test_durations_by_partition_in_a_comment(each: Harness) -> None:
+    create(each, ttl="")
+    each.sql("COMMENT ON TABLE events IS 'p1_ttl_duration=3600;p1_ttl_col=ts;p2_ttl_duration=1209600;p2_ttl_col=ts;'")
+    each.run(None)
+    assert each.ids() == [4, 5, 6, 7]
+
+
+def test_durations_by_partition_of_the_managed_column(h: Harness, client: psycopg.Connection) -> None:
+    create(h, ttl="")
+    h.sql("COMMENT ON TABLE events IS 'ttl_duration=86400;p1_ttl_duration=60;'")
+    h.run(None)
+    client.execute("INSERT INTO events VALUES (20, '2026-01-02'), (21, '2026-02-02')")
+    client.execute("INSERT INTO events VALUES (22, '2026-01-02', NULL), (23, '2026-01-02', '2040-01-01')")
+    seconds: dict[int, int | None] = dict(
+        client.execute(
+            "SELECT id, extract(epoch FROM crdb_internal_expiration - now())::int FROM events WHERE id >= 20"
+        ).fetchall()
+    )
+    assert seconds[22] is None
+    assert (seconds[23] or 0) > 86400 * 365
+    assert 50 <= (seconds[20] or 0) <= 60
+    assert 86390 <= (seconds[21] or 0) <= 86400
+
+
+def test_partition_knobs_need_partitions(h: Harness) -> None:
+    h.events()
+    with pytest.raises(Unsupported, match="no partitions"):
+        h.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")

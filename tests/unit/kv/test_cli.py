@@ -1,0 +1,94 @@
+"""The commands of `lapse kv`, by their output and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lapse.cli.kv import app
+
+pytest.importorskip("slatedb", reason="needs the extra kv")
+pytest.importorskip("rocksdict", reason="needs the extra kv")
+
+
+def lapse_kv(*args: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, list(args), input=stdin)
+
+
+@pytest.fixture(params=["rocksdb", "slatedb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    url = f"{request.param}:{tmp_path / 'store'}"
+    assert lapse_kv("put", url, "first", "value", "--ttl", "1 hour", "--create").exit_code == 0
+    return url
+
+
+def test_put_and_get(url: str) -> None:
+    assert lapse_kv("put", url, "k", "hello", "--no-expiry").stdout == "never expires\n"
+    assert lapse_kv("get", url, "k").stdout == "hello\n"
+    shown = json.loads(lapse_kv("get", url, "first", "--json").stdout)
+    assert (shown["key"], shown["value"], shown["expired"]) == ("first", "value", False)
+    assert 3500 < shown["remaining"] <= 3600
+    assert "expires" in lapse_kv("get", url, "first", "--meta").stderr
+
+
+def test_put_from_standard_input_and_binary(url: str) -> None:
+    assert lapse_kv("put", url, "k", "-", stdin=b"\xff\x00").exit_code == 0
+    assert lapse_kv("get", url, "6b", "--as", "hex").stdout == "ff00\n"
+    assert json.loads(lapse_kv("get", url, "k", "--json").stdout)["value_as"] == "base64"
+    assert lapse_kv("get", url, "aw==", "--as", "base64").stdout == "/wA=\n"
+
+
+def test_scan(url: str) -> None:
+    lapse_kv("put", url, "second", "value")
+    lines = lapse_kv("scan", url, "--json").stdout.splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["first", "second"]
+    assert "second" not in lapse_kv("scan", url, "--prefix", "f").stdout
+    assert "first" in lapse_kv("scan", url, "--limit", "1").stdout
+    assert lapse_kv("scan", url, "--start", "g", "--end", "t", "--json").stdout.count("\n") == 1
+
+
+def test_stats(url: str) -> None:
+    shown = json.loads(lapse_kv("stats", url, "--count", "--json").stdout)
+    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 1)
+    assert "clock mark" in lapse_kv("stats", url).stdout
+
+
+def test_purge(url: str) -> None:
+    shown = json.loads(lapse_kv("purge", url, "--within", "10 seconds", "--json").stdout)
+    assert (shown["purged"], shown["complete"], shown["verification"]["payloads_left"]) == (0, True, 0)
+    assert "purged" in lapse_kv("purge", url).stdout
+
+
+def test_ttl(url: str) -> None:
+    assert lapse_kv("ttl", url).stdout == "none\n"
+    assert lapse_kv("ttl", url, "30 days").stdout == "30 days\n"
+    assert json.loads(lapse_kv("ttl", url, "--json").stdout) == {"default_ttl": "30 days"}
+    assert lapse_kv("ttl", url, "none").stdout == "none\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["get", "{}", "missing"], 1, "no row"),
+        (["put", "{}", "k", "v", "--ttl", "0 days"], 2, "longer than zero"),
+        (["put", "{}", "k", "v", "--ttl", "5"], 2, "no unit"),
+        (["put", "{}", "k", "v", "--expires-at", "2000-01-01T00:00:00Z"], 2, "later than now"),
+        (["put", "{}", "k", "v", "--expires-at", "tomorrow"], 2, "ISO 8601"),
+        (["put", "{}", "k", "v", "--ttl", "1 day", "--no-expiry"], 2, "cannot be combined"),
+        (["put", "{}", "", "v"], 2, "must not be empty"),
+        (["put", "{}", "zz", "v", "--as", "hex"], 2, "must be hex"),
+        (["ttl", "{}", "soon"], 2, "duration"),
+        (["purge", "{}", "--max-rows", "0"], 2, "more than 0"),
+        (["get", "{}-elsewhere", "k"], 1, "no store"),
+        (["put", "{}-elsewhere", "k", "v"], 1, "no store"),
+        (["stats", "redis:/x"], 2, "no key-value store"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(url: str, args: list[str], code: int, message: str) -> None:
+    result = lapse_kv(*(arg.format(url) for arg in args))
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
