@@ -187,8 +187,6 @@ class Lapse:
                         policies.set_next_run(connection, part.id, None)
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        with self.catalog.writing():
-            pass
         return Worker(self.catalog, listener)
 
     def pause(self, table: str) -> None:

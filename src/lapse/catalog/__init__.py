@@ -36,6 +36,12 @@ class Catalog:
             self.ensure(bound)
             yield bound
 
+    def install(self) -> None:
+        """Make sure that the catalog is there, in a transaction of its own."""
+        if not self._ready:
+            with self.writing():
+                pass
+
     def bind(self, connection: Connection) -> Connection:
         """The same connection, finding the catalog's tables in their schema."""
         return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})

@@ -211,7 +211,13 @@ def _query() -> Select[Any]:
         .scalar_subquery()
         .label("tasks_finished")
     )
-    return select(job, finished, *counted)
+    waiting_for = (
+        select(func.max(task.c.pause_reason))
+        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.RUNNING)
+        .scalar_subquery()
+        .label("waiting_for")
+    )
+    return select(job, finished, waiting_for, *counted)
 
 
 def _job(row: RowMapping) -> Job:
@@ -235,4 +241,5 @@ def _job(row: RowMapping) -> Job:
         tasks_finished=row["tasks_total"] if ended and row["status"] == JobStatus.FINISHED else row["tasks_finished"],
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=row["summary"],
+        waiting_for=row["waiting_for"],
     )

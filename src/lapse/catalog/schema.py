@@ -180,6 +180,7 @@ task = Table(
     Column("lasted_seconds", Float, nullable=False, default=0.0),
     Column("waited_seconds", Float, nullable=False, default=0.0),
     Column("pause_reason", Text),
+    Column("waits", Text),
     Column("last_error", Text),
     UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
     sqlite_autoincrement=True,

@@ -24,7 +24,7 @@ def job_record(job: Job) -> Record:
         "job_id": job.id,
         **table_record(job.table),
         "status": str(job.status),
-        "reason": job.reason,
+        "reason": job.reason or job.waiting_for,
         "cutoff": _time(job.cutoff),
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
@@ -41,6 +41,7 @@ def job_record(job: Job) -> Record:
         "errors": counts.errors,
         "batches": counts.batches,
         "policy_version": job.policy_version,
+        "summary": None if job.summary is None else json.loads(job.summary),
     }
 
 
@@ -57,6 +58,10 @@ def status_record(status: TableStatus) -> Record:
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
         "native": dict(status.native),
+        "promise": str(status.promise.standing),
+        "promise_reason": status.promise.reason,
+        "lateness_seconds": status.promise.lateness.total_seconds(),
+        "delete_within_seconds": status.promise.within.total_seconds(),
     }
 
 

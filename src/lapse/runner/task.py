@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -29,6 +30,10 @@ GATE_SECONDS = 1.0
 """How often a closed gate is looked at again."""
 SAVE_SECONDS = 1.0
 """A scan that finds nothing saves its cursor this often."""
+SHOWN_SECONDS = 0.5
+"""A wait of at least this long is written down before it begins, so that the status shows why."""
+_WITHOUT_NUMBERS = re.compile(r"[ :]*(?:of )?\d")
+"""Cuts a reason where its numbers begin: "rate limit of 500 rows/s" is a wait for the "rate limit"."""
 MAX_RETRIES = 20
 """Retryable errors in a row before the task is given back."""
 MAX_BACKOFF_SECONDS = 5.0
@@ -80,7 +85,6 @@ class TaskRunner:
         self._retries = 0
         self._sweep_deleted = 0
         self._before_isolating: int | None = None
-        self.pause_reason: str | None = None
         self._learned_size = learned_size
         self.adopt(stored, settings)
 
@@ -231,13 +235,17 @@ class TaskRunner:
             )
 
     def _wait(self, seconds: float, reason: str) -> None:
-        self.pause_reason = reason
         self._listener.waiting(self.job, seconds, reason)
+        if seconds >= SHOWN_SECONDS and self._progress.pause_reason != reason:
+            self._progress = replace(self._progress, pause_reason=reason)
+            self._write(stored_tasks.save_progress)
         started = perf_counter()
         self._stop.wait(seconds)
-        self._progress = replace(self._progress, pause_reason=reason)
-        self._spend(waited=perf_counter() - started)
-        self.pause_reason = None
+        waited = perf_counter() - started
+        kind = _WITHOUT_NUMBERS.split(reason)[0]
+        waits = {**self._progress.waits, kind: self._progress.waits.get(kind, 0.0) + waited}
+        self._progress = replace(self._progress, pause_reason=reason, waits=waits)
+        self._spend(waited=waited)
 
     def _spend(self, *, worked: float = 0.0, locked: float = 0.0, waited: float = 0.0) -> None:
         before = self._progress

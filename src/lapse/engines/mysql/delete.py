@@ -16,13 +16,14 @@ from threading import Lock
 from time import perf_counter
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.mysql import keys
 from lapse.engines.mysql.keys import INCLUSIVE, Key, Walk
 from lapse.engines.mysql.names import quote
+from lapse.errors import DatabaseError, Retryable
 from lapse.model.job import KeyRange
 
 READ_TARGET_SECONDS = 0.05
@@ -32,6 +33,8 @@ MAX_WINDOW = 200_000
 MAX_KEYS = 5_000
 """Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
 LOCK_WAIT_TIMEOUT = 1205
+NOT_BY_KEY = 1175
+"""The server would have read the whole table to find the keys."""
 
 Connect = Callable[[], AbstractContextManager[Connection]]
 Atomic = Callable[[Connection], AbstractContextManager[None]]
@@ -82,12 +85,22 @@ class MysqlDeleter(Deleter):
     """`_find` says where the paths differ; the rest is the same for all."""
 
     def __init__(
-        self, plan: Plan, span: KeyRange, cursor: str | None, *, connect: Connect, atomic: Atomic, kill: Kill
+        self,
+        plan: Plan,
+        span: KeyRange,
+        cursor: str | None,
+        *,
+        connect: Connect,
+        connect_freely: Connect,
+        atomic: Atomic,
+        kill: Kill,
     ) -> None:
+        """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused."""
         self._plan = plan
         self._span = span
         self._cursor = cursor
         self._connect = connect
+        self._connect_freely = connect_freely
         self._atomic = atomic
         self._kill = kill
         self._running: int | None = None
@@ -95,18 +108,28 @@ class MysqlDeleter(Deleter):
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         limit = max(1, min(MAX_KEYS, int(limit / self._plan.rows_per_row)))
+        try:
+            batch = self._step(limit, checkpoint)
+        except DatabaseError as error:
+            if _number(error.__cause__) != NOT_BY_KEY or self._connect is self._connect_freely:
+                raise
+            self._connect = self._connect_freely
+            batch = self._step(limit, checkpoint)
+        self._cursor = batch.cursor
+        return batch
+
+    def _step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
             self._set_running(_thread_id(connection))
             try:
                 found, batch = self._find(connection, limit)
-                if found:
-                    started = perf_counter()
-                    batch = self._delete(connection, found, batch, checkpoint)
-                    batch = replace(batch, locked_seconds=perf_counter() - started)
+                if not found:
+                    return batch
+                started = perf_counter()
+                batch = self._delete(connection, found, batch, checkpoint)
+                return replace(batch, locked_seconds=perf_counter() - started)
             finally:
                 self._set_running(None)
-        self._cursor = batch.cursor
-        return batch
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -138,13 +161,13 @@ class MysqlDeleter(Deleter):
         if self._plan.refuses_to_wait:
             try:
                 return self._delete_all(connection, found, batch, checkpoint)
-            except OperationalError as error:
-                if error.orig is None or error.orig.args[0] != LOCK_WAIT_TIMEOUT:
+            except Retryable as error:
+                if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
                     raise
         return self._delete_free(connection, found, batch, checkpoint)
 
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        with self._rolled_back(connection):
+        with self._atomic(connection):
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             held = self._count_left(connection, found) if deleted < len(found) else 0
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
@@ -165,9 +188,6 @@ class MysqlDeleter(Deleter):
             batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped)
             checkpoint(connection, batch)
         return batch
-
-    def _rolled_back(self, connection: Connection) -> AbstractContextManager[None]:
-        return self._atomic(connection)
 
     def _count_left(self, connection: Connection, found: list[Key]) -> int:
         """How many of the keys have expired and are still there; the rest were renewed or are gone."""
@@ -193,13 +213,13 @@ class KeyDeleter(MysqlDeleter):
         rows = connection.exec_driver_sql(
             plan.select(walk.selected, [*lower, *until, plan.condition], walk, f" ORDER BY {walk.order} LIMIT {limit}")
         ).all()
-        found = [tuple(row) for row in rows]
+        found, read = [tuple(row) for row in rows], self._window
         self._fit_window(perf_counter() - started)
         if len(found) == limit:
-            return found, Batch(examined=self._window, cursor=keys.encode(found[-1]))
+            return found, Batch(examined=read, cursor=keys.encode(found[-1]))
         if last is None:
             return found, Batch(examined=len(found), cursor=self._cursor, done=True)
-        return found, Batch(examined=self._window, cursor=keys.encode(last))
+        return found, Batch(examined=read, cursor=keys.encode(last))
 
     def _lower(self) -> list[str]:
         walk = self._plan.key
@@ -243,6 +263,11 @@ class IndexDeleter(MysqlDeleter):
         cursor = keys.encode(tuple(rows[-1])) if rows else self._cursor
         width = len(self._plan.key.parts)
         return [tuple(row)[-width:] for row in rows], Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+
+
+def _number(cause: BaseException | None) -> int | None:
+    """The server's error number."""
+    return int(cause.orig.args[0]) if isinstance(cause, DBAPIError) and cause.orig is not None else None
 
 
 def _thread_id(connection: Connection) -> int:

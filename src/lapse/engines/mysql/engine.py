@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -28,6 +29,7 @@ from lapse.engines.mysql import (
     myrocks,
     parts,
     paths,
+    privileges,
     references,
     session,
     split,
@@ -67,8 +69,10 @@ class MysqlEngine(Engine):
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
         options = session.read_url(url)
-        super().__init__(session.open_database(options, deleting=False), clock)
-        self._deleting = session.open_database(options, deleting=True)
+        super().__init__(session.open_database(options), clock)
+        self._by_key = session.open_database(options, deleting=True, by_key_only=True)
+        # The user's triggers run in the session of the delete, and may change other tables without a key.
+        self._with_triggers = session.open_database(options, deleting=True)
         self._flavour = flavour
         self._savepoints = count(1)
 
@@ -83,7 +87,8 @@ class MysqlEngine(Engine):
 
     def close(self) -> None:
         super().close()
-        self._deleting.dispose()
+        self._by_key.dispose()
+        self._with_triggers.dispose()
 
     # Sessions
 
@@ -93,7 +98,7 @@ class MysqlEngine(Engine):
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
         """A statement that changes the schema commits what came before it; then there is nothing left to end."""
-        begin, commit, rollback = "START TRANSACTION", "COMMIT", "ROLLBACK"
+        begin, commit, rollback = (session.marked(word) for word in ("START TRANSACTION", "COMMIT", "ROLLBACK"))
         if self.in_transaction(connection):
             name = f"lapse_{next(self._savepoints)}"
             begin, commit, rollback = f"SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}", f"ROLLBACK TO SAVEPOINT {name}"
@@ -129,8 +134,9 @@ class MysqlEngine(Engine):
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")
 
     @contextmanager
-    def _delete_connection(self) -> Iterator[Connection]:
-        with self.errors(), self._deleting.connect() as connection:
+    def _delete_connection(self, *, by_key_only: bool = True) -> Iterator[Connection]:
+        database = self._by_key if by_key_only else self._with_triggers
+        with self.errors(), database.connect() as connection:
             yield connection
 
     def translate(self, error: DBAPIError) -> LapseError:
@@ -156,6 +162,9 @@ class MysqlEngine(Engine):
 
     def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
         return inspect.comments(connection)
+
+    def identity(self, connection: Connection) -> str | None:
+        return inspect.identity(connection)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         if table.kind is not TableKind.PARTITIONED:
@@ -198,6 +207,9 @@ class MysqlEngine(Engine):
         if parts.is_native(connection, table):
             return myrocks.advice(connection, table, policy)
         return [*references.advice(table), *paths.index_advice(declared)]
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return privileges.lacking(connection, declared)
 
     # Deleting
 
@@ -242,7 +254,14 @@ class MysqlEngine(Engine):
             )
             index = target.path.index
             along = keys.load(connection, table.name, index, walk) if index is not None else None
-        how: dict[str, Any] = {"connect": self._delete_connection, "atomic": self.atomic, "kill": self._kill}
+            freely = partial(self._delete_connection, by_key_only=False)
+            connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
+        how: dict[str, Any] = {
+            "connect": connect,
+            "connect_freely": freely,
+            "atomic": self.atomic,
+            "kill": self._kill,
+        }
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)

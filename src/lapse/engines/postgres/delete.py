@@ -39,7 +39,7 @@ CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""
-FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 128, 8, 1 << 17
+FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4096, 8, 1 << 17
 
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")

@@ -59,6 +59,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=True,
         target_seconds=0.07,
+        rows_per_task=500_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
