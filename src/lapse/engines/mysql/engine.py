@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,13 +14,14 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
     checks,
     compaction,
     condition,
     failures,
+    forecast,
     gauges,
     inspect,
     keys,
@@ -282,6 +283,13 @@ class MysqlEngine(Engine):
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
+
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        if myrocks.is_implicit(declared.table):
+            return compaction.expiring(connection, declared.table.name, len(instants))
+        return forecast.expiring(connection, declared, instants, exact=exact)
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         if target.path.kind is PathKind.NATIVE:
