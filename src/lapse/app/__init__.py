@@ -11,6 +11,7 @@ from lapse.app.doctor import Doctor, Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.pace import pace_of
+from lapse.app.policyfile import Candidate, Plan, Planner, PolicyFile, Problem, find_candidate, read_file, write_file
 from lapse.app.preview import Preview, preview
 from lapse.app.result import Result
 from lapse.app.session import Session
@@ -24,7 +25,7 @@ from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
 from lapse.engines.base import Declared
-from lapse.errors import DatabaseUnavailable, InvalidValue, NotFound
+from lapse.errors import DatabaseUnavailable, InvalidValue, LapseError, NotFound
 from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
@@ -208,6 +209,47 @@ class Lapse:
             stored_jobs.request(connection, job_id, action, self.engine.now(connection))
         return self._keeper.settle(job_id)
 
+    # Policies as code
+
+    def plan(self, file: PolicyFile, *, prune: bool = False) -> Plan:
+        """What has to change for the database to have the policies of a file; changes nothing."""
+        return Planner(self.catalog).plan(file, prune=prune)
+
+    def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Do what a plan says, one change after the other; returns notices."""
+        planner = Planner(self.catalog)
+        return tuple(notice for change in plan.changes for notice in planner.apply(change))
+
+    def candidates(self) -> list[Candidate]:
+        """Tables without a policy, with what their columns suggest."""
+        known = {stored.table for stored in self._policies_if_any()}
+        with self.engine.connection() as connection:
+            names = [name for name in self.engine.tables(connection) if name not in known]
+            return [find_candidate(self.engine, connection, name) for name in names]
+
+    def draft(self) -> str:
+        """A first `lapse.toml`: the policies there are, and proposals for other tables, commented out."""
+        return write_file(self._policies_if_any(), self.candidates())
+
+    def lint(self, file: PolicyFile) -> list[Problem]:
+        """Tables without a word about them in the file, and entries without a table."""
+        problems: list[Problem] = []
+        with self.engine.connection() as connection:
+            left = set(self.engine.tables(connection))
+            for entry in file.tables:
+                try:
+                    name = parse_table_name(entry.name, self.engine.dialect)
+                    left.discard(self.engine.describe(connection, name).name)
+                except LapseError as error:
+                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
+        silent = "has neither a policy nor a reason for having none"
+        return problems + [Problem(table=str(name), place=file.path.name, text=silent) for name in sorted(left)]
+
+    def _policies_if_any(self) -> list[StoredPolicy]:
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            return policies.list_policies(bound) if self.catalog.is_installed(bound) else []
+
     # Settings
 
     def settings(self) -> dict[str, str]:
@@ -262,10 +304,14 @@ __all__ = [
     "Lapse",
     "Level",
     "Listener",
+    "Plan",
+    "PolicyFile",
     "Preview",
+    "Problem",
     "Result",
     "RunResult",
     "Session",
     "TableStatus",
     "convert",
+    "read_file",
 ]

@@ -13,13 +13,17 @@ import typer
 
 from lapse._version import __version__
 from lapse.cli import (
+    apply,
     cancel,
     convert,
     demo,
     doctor,
     history,
+    init,
     jobs,
+    lint,
     pause,
+    plan,
     preview,
     resume,
     run,
@@ -42,6 +46,10 @@ _COMMANDS = (
     (jobs.jobs, "Look"),
     (history.history, "Look"),
     (doctor.doctor, "Look"),
+    (init.init, "Policies as code"),
+    (plan.plan, "Policies as code"),
+    (apply.apply, "Policies as code"),
+    (lint.lint, "Policies as code"),
     (pause.pause, "Control"),
     (resume.resume, "Control"),
     (cancel.cancel, "Control"),
