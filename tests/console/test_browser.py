@@ -230,7 +230,7 @@ def test_the_keyboard_reaches_everything(page: Page, site: Site) -> None:
     page.keyboard.press("Tab")
     expect(page.locator("main a").first).to_be_focused()
     for role in ("banner", "main", "contentinfo", "navigation"):
-        expect(page.get_by_role(role).first).to_be_visible()  # type: ignore[arg-type]
+        expect(page.get_by_role(role).first).to_be_visible()
 
 
 def test_a_hostile_name_stays_a_name(browser: Browser, hostile: Lapse) -> None:
