@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer.main
 
+from lapse.app.policyfile import json_schema
 from lapse.cli import app
 from lapse.metrics import DEFINITIONS
 from lapse.model.knobs import KNOBS
@@ -135,9 +137,15 @@ def written(name: str) -> str:
     return text
 
 
+def schema() -> str:
+    """What editors check `lapse.toml` with."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     for name in PARTS:
         (DOCS / name).write_text(written(name), encoding="utf-8")
+    (DOCS / "lapse.schema.json").write_text(schema(), encoding="utf-8")
 
 
 if __name__ == "__main__":

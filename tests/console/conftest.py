@@ -52,7 +52,7 @@ def hostile(tmp_path: Path) -> Iterator[Lapse]:
         opened.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, at TEXT)")
         opened.execute(f"INSERT INTO {name} VALUES (1, '2020-01-01 00:00:00')")
         opened.execute(f"ALTER TABLE {name} TTL = at + INTERVAL 1 DAY")
-        opened.run()
+        opened.run(confirm=True)
         yield opened
 
 

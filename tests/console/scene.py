@@ -36,12 +36,13 @@ ALTER TABLE password_resets SET (ttl_expiration_expression = 'expires_at');
 ALTER TABLE orders TTL = closed_at + INTERVAL 2 YEAR;
 """
 ROWS = {
-    ("sessions", "last_seen"): 41_200,
-    ("events", "at"): 30_000,
-    ("audit_log", "written_at"): 9_000,
-    ("password_resets", "expires_at"): 1_900,
-    ("orders", "closed_at"): 52_400,
+    ("sessions", "last_seen"): (41_200, -7),
+    ("events", "at"): (30_000, -715),
+    ("audit_log", "written_at"): (9_000, -2100),
+    ("password_resets", "expires_at"): (1_900, 24),
+    ("orders", "closed_at"): (52_400, -17_000),
 }
+"""Table and column → rows, and over how many hours, back or ahead, those that live are spread."""
 PER_DAY = {
     "sessions": 8_400,
     "events": 118_000,
@@ -60,12 +61,13 @@ def build(path: Path) -> Lapse:
     database.execute(TABLES)
     chance = random.Random(7)
     now = database.clock()
-    for (table, column), count in ROWS.items():
+    for (table, column), (count, hours) in ROWS.items():
         expired = 10_000 if table == "events" else 0
         database.execute(
             f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
             f" INSERT INTO {table} (id, {column})"
-            f" SELECT i, datetime('now', CASE WHEN i <= {expired} THEN '-31 days' ELSE '+1 day' END) FROM n"
+            f" SELECT i, CASE WHEN i <= {expired} THEN datetime('now', '-31 days')"
+            f" ELSE datetime('now', ((1 + i * 7919 % {abs(hours)}) * {hours // abs(hours)}) || ' hours') END FROM n"
         )
     for stored in database.policies():
         _remember(database, stored.id, stored.table, now, chance)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -194,26 +192,28 @@ def test_vendored_files_keep_their_licences(database: Lapse, visit: Visit) -> No
         assert client.get(source).status_code == 200, source
 
 
-def test_the_forecast_is_drawn_where_there_is_one(
-    database: Lapse, visit: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`Lapse.forecast` is asked for apart from the page, and again for another TTL."""
+def test_the_forecast_is_drawn(database: Lapse, visit: Visit) -> None:
+    """It is asked for apart from the page, and again for another TTL."""
     key = policy_id(database, "events")
-    asked: list[str | None] = []
-    start = database.clock()
-
-    def forecast(stored: object, *, ttl: str | None) -> SimpleNamespace:
-        asked.append(ttl)
-        days = tuple(SimpleNamespace(start=start + timedelta(days=n), rows=100 * n, bytes=None) for n in range(30))
-        steady = SimpleNamespace(ttl=ttl or "30 days", rows=41_000, bytes=2**20)
-        return SimpleNamespace(days=days, exact=False, method="statistics", margin=12, steady=steady)
-
-    monkeypatch.setattr(Lapse, "forecast", lambda self, stored, ttl: forecast(stored, ttl=ttl), raising=False)
     client = visit(database)
-    assert 'hx-get="/tables/' in client.get(f"/tables/{key}").text
-    assert asked == []
-    for address in (f"/tables/{key}/forecast", f"/tables/{key}/forecast?ttl=14+days"):
-        page = _check(client, address)
-        assert "give or take 12 rows" in Markup(page).text
-        assert "43,500 rows in all" in Markup(page).text
-    assert asked == [None, "14 days"]
+    assert f'hx-get="/tables/{key}/forecast" hx-trigger="load"' in client.get(f"/tables/{key}").text
+    page = _check(client, f"/tables/{key}/forecast")
+    assert "next 30 days" in page
+    assert "In the long run" in Markup(_check(client, f"/tables/{key}/forecast?ttl=14+days")).text
+    assert client.get(f"/tables/{key}/forecast?ttl=soon").status_code == 400
+
+
+def test_a_first_run_that_is_held_can_be_confirmed(tmp_path: Path, visit: Visit) -> None:
+    with Lapse(f"sqlite:///{tmp_path / 'held.db'}") as opened:
+        opened.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = at + INTERVAL 1 DAY")
+        opened.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)"
+            " INSERT INTO t SELECT i, '2024-01-01 00:00:00' FROM n"
+        )
+        assert opened.run().jobs == ()
+        client = visit(opened, allow_actions=True)
+        page = client.get("/tables/1").text
+        assert "Confirm first run" in page
+        assert "Unable" in page
+        assert client.post("/api/v1/tables/1/confirm", json={}).status_code == 200
+        assert opened.run().deleted == 12_000

@@ -39,6 +39,11 @@ def test_generated_parts_are_up_to_date(name: str) -> None:
     assert current == _generator().written(name), "run `make docs`"
 
 
+def test_the_schema_of_the_file_of_policies_is_up_to_date() -> None:
+    current = (ROOT / "docs" / "lapse.schema.json").read_text(encoding="utf-8")
+    assert current == _generator().schema(), "run `make docs`"
+
+
 def test_every_module_has_its_sentence() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert not re.search(r"^- `[^`]+`: *$", text, re.MULTILINE)

@@ -50,6 +50,15 @@ TABLE_ACTIONS = {
             done="{} goes on.",
         ),
         Action(
+            name="confirm",
+            label="Confirm first run",
+            question="Let the first run of {} delete?",
+            effect="It was held because it would delete more than half of the table or because the times look "
+            "implausible. Look at what it would do before you confirm.",
+            done="{} may run.",
+            is_grave=True,
+        ),
+        Action(
             name="cancel",
             label="Cancel job",
             question="Cancel the active job of {}?",
@@ -94,6 +103,9 @@ def offered_on_table(health: PolicyHealth) -> list[Action]:
     """Those that would do something now."""
     paused = health.stored.policy.pause
     names = (["resume"] if paused else ["pause"]) + (["cancel"] if health.jobs else [])
+    if any(part.state == "held" for part in health.parts):
+        names = ["confirm", *names]
+        return [TABLE_ACTIONS[name] for name in names]
     return [TABLE_ACTIONS[name] for name in (["run"] if not paused and not health.jobs else []) + names]
 
 
@@ -119,6 +131,8 @@ def act_on_table(desk: Desk, policy_id: int, action: Action) -> None:
             database.pause(stored)
         case "resume":
             database.resume(stored)
+        case "confirm":
+            database.confirm(stored)
         case _:
             database.cancel(stored)
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lapse.app.records import job_record, preview_record
+from lapse.app.records import forecast_record, job_record, preview_record
 from lapse.console import actions, records
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS
 from lapse.console.charts import deleted_chart
@@ -60,6 +60,7 @@ class Api:
             get("/tables/{policy_id}", "One policy with its health", "Policy", self._table),
             get("/tables/{policy_id}/sql", "The policy as SQL in each dialect", "Declaration[]", self._sql),
             get("/tables/{policy_id}/preview", "What a run would do; may read the table", "Preview[]", self._preview),
+            get("/tables/{policy_id}/forecast", "Rows expiring per day to come", "Forecast", self._forecast, "ttl"),
             get("/tables/{policy_id}/deleted", "Rows deleted per day", "Chart", self._deleted),
             get("/tables/{policy_id}/history", "Jobs of a table, newest first", "Job[]", self._table_history, "limit"),
             get("/jobs", "Active jobs with progress, rate and tasks", "LiveJob[]", self._jobs),
@@ -125,6 +126,10 @@ class Api:
     def _preview(self, request: Request) -> Any:
         stored = self._desk.stored(request.path_params["policy_id"])
         return [preview_record(each) for each in self._desk.database.preview(stored)]
+
+    def _forecast(self, request: Request) -> Any:
+        stored = self._desk.stored(request.path_params["policy_id"])
+        return forecast_record(self._desk.database.forecast(stored, ttl=request.query_params.get("ttl") or None))
 
     def _deleted(self, request: Request) -> Any:
         stored, database = self._desk.stored(request.path_params["policy_id"]), self._desk.database

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Any
 
+from lapse.app.forecast import Forecast
 from lapse.console.desk import days
 
 
@@ -49,7 +49,7 @@ def deleted_chart(now: datetime, per_day: dict[date, int], count: int) -> Chart:
     )
 
 
-def forecast_chart(found: Any) -> Chart:
+def forecast_chart(found: Forecast) -> Chart:
     """Rows that expire on each of the coming days, from `Lapse.forecast`."""
     return Chart(
         title=f"Rows expiring per day, next {len(found.days)} days",

@@ -129,6 +129,8 @@ SCHEMAS: dict[str, dict[str, Schema]] = {
         "expired_bytes": maybe(INTEGER),
         "exact": FLAG,
         "method": TEXT,
+        "margin": INTEGER,
+        "expected_seconds": maybe(NUMBER),
         "oldest": maybe(TIME),
         "newest": maybe(TIME),
         "path": TEXT,
@@ -138,10 +140,30 @@ SCHEMAS: dict[str, dict[str, Schema]] = {
         "sample": many(OBJECT),
         "foreign_keys": many(OBJECT),
         "advice": many(OBJECT),
+        "forecast": ref("Forecast"),
     },
+    "Forecast": {
+        "at": TIME,
+        "ttl": maybe(TEXT),
+        "rows": INTEGER,
+        "bytes": maybe(INTEGER),
+        "expired": INTEGER,
+        "exact": FLAG,
+        "method": TEXT,
+        "margin": INTEGER,
+        "days": many(ref("ForecastDay")),
+        "steady_state": maybe(OBJECT),
+    },
+    "ForecastDay": {"start": TIME, "rows": INTEGER, "bytes": maybe(INTEGER)},
     "Problem": {"error": TEXT, "hint": maybe(TEXT)},
 }
 """Every property is always there; null stands for what is not known."""
+
+
+PARAMETERS: dict[str, Schema] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+    "ttl": TEXT | {"description": "What if the TTL were this long? Such as `14 days`."},
+}
 
 
 def document(operations: Iterable[Operation]) -> Schema:
@@ -182,8 +204,7 @@ def _operation(operation: Operation) -> Schema:
         {"name": each, "in": "path", "required": True, "schema": INTEGER}
         for each in re.findall(r"\{(\w+)\}", operation.path)
     ]
-    limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-    query_parameters = [{"name": each, "in": "query", "schema": limit} for each in operation.takes]
+    query_parameters = [{"name": each, "in": "query", "schema": PARAMETERS[each]} for each in operation.takes]
     failures = {"401": "The token is missing or wrong.", "503": "The database is away."}
     if path_parameters:
         failures["404"] = "There is no such thing."

@@ -101,7 +101,6 @@ class Pages:
             history=[job for job in self._desk.history(stored, limit=HISTORY) if not job.status.is_active],
             declarations=declarations(stored),
             chart=chart,
-            can_forecast=self._desk.can_forecast,
             offered=actions.offered_on_table(view.health),
             said=self._said(request, TABLE_ACTIONS, str(stored.table)),
         )
@@ -115,7 +114,7 @@ class Pages:
         """Asked for by the table's page after it is there: an estimate, but not for nothing."""
         stored = self._desk.stored(request.path_params["policy_id"])
         ttl = request.query_params.get("ttl", "").strip() or None
-        found = self._desk.forecast(stored, ttl)
+        found = self._desk.database.forecast(stored, ttl=ttl)
         chart = forecast_chart(found)
         return self._page(request, "forecast", stored=stored, forecast=found, chart=chart, ttl=ttl or "")
 

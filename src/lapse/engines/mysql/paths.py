@@ -75,12 +75,7 @@ def estimate_rows(connection: Connection, name: TableName) -> int:
 
 def footprint(connection: Connection, name: TableName) -> Footprint:
     """The server counts no inserts of a single table unless it was told to."""
-    size = connection.exec_driver_sql(
-        "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
-        (name.schema, name.name),
-    ).scalar()
-    return Footprint(bytes=None if size is None else int(size))
+    return Footprint(bytes=table_bytes(connection, name))
 
 
 def survey(connection: Connection, target: Target) -> Survey:
@@ -91,12 +86,12 @@ def survey(connection: Connection, target: Target) -> Survey:
         f"SELECT count(*), coalesce(sum({found.sql} IS TRUE), 0), min(if({found.sql}, {found.moment}, NULL)),"
         f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
     ).one()
-    size = _table_bytes(connection, table.name)
+    size = table_bytes(connection, table.name)
     return Survey(
         rows=int(rows),
         expired=int(expired),
-        oldest=_instant(oldest, found.zone),
-        newest=_instant(newest, found.zone),
+        oldest=instant(oldest, found.zone),
+        newest=instant(newest, found.zone),
         bytes=None if size is None or not rows else size * int(expired) // int(rows),
         exact=True,
         method="scan",
@@ -112,7 +107,7 @@ def _count_up_to(connection: Connection, name: TableName, index: Index, found: C
     )
 
 
-def _table_bytes(connection: Connection, name: TableName) -> int | None:
+def table_bytes(connection: Connection, name: TableName) -> int | None:
     size = connection.exec_driver_sql(
         "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.PARTITIONS"
         " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
@@ -122,7 +117,7 @@ def _table_bytes(connection: Connection, name: TableName) -> int | None:
     return None if size is None else int(size)
 
 
-def _instant(value: object, zone: ZoneInfo) -> datetime | None:
+def instant(value: object, zone: ZoneInfo) -> datetime | None:
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
         return None
