@@ -28,7 +28,7 @@ CREATE INDEX sessions_last_seen ON sessions (last_seen);
 ALTER TABLE sessions SET (ttl_expiration_expression = 'last_seen + INTERVAL ''8 hours''',
                           ttl_job_cron = '*/15 * * * *');
 ALTER TABLE events SET (ttl_expiration_expression = 'at + INTERVAL ''30 days''', ttl_label_metrics = 'on',
-                        ttl_delete_rate_limit = 400, ttl_delete_batch_size = 50,
+                        ttl_delete_rate_limit = 200, ttl_delete_batch_size = 50,
                         ttl_row_stats_poll_interval = '1 second');
 ALTER TABLE audit_log TTL = written_at + INTERVAL 90 DAY TTL_JOB_INTERVAL = '6h';
 ALTER TABLE outbox SET (ttl_expire_after = '7 days', ttl_pause = 'on');

@@ -100,7 +100,7 @@ def test_table_page_speaks_every_dialect(database: Lapse, visit: Visit) -> None:
 
 def test_a_job_can_be_looked_into(database: Lapse, visit: Visit) -> None:
     client = visit(database)
-    database.execute("ALTER TABLE events RESET (ttl_delete_rate_limit)")
+    database.execute("ALTER TABLE events RESET (ttl_delete_rate_limit, ttl_delete_batch_size)")
     [job] = database.run("events").jobs
     text = Markup(client.get(f"/jobs/{job.id}").text).text
     assert "10,000" in text
