@@ -7,7 +7,8 @@ from types import TracebackType
 
 from sqlalchemy import Connection
 
-from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.doctor import Doctor
+from lapse.app.finding import Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.pace import pace_of
