@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -152,15 +154,33 @@ CONTENDERS = {
 }
 
 
-def measure(url: str, rows: int, rounds: int) -> list[dict[str, object]]:
+def server_seconds(postmaster: int) -> float:
+    """Processor time of the server so far, ended backends included: a figure that other load does not touch."""
+
+    def fields(pid: str) -> list[int]:
+        text = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return [int(text[number]) for number in (1, 11, 12, 13, 14)]
+
+    ticks = sum(fields(str(postmaster))[3:])
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent, user, system, *_ = fields(folder.name)
+            ticks += user + system if parent == postmaster else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(url: str, rows: int, rounds: int, postmaster: int) -> list[dict[str, object]]:
     turns = [(key, name) for key in KEYS for name in CONTENDERS for _ in range(rounds)]
     random.shuffle(turns)
     found: dict[tuple[str, str], list[tuple[float, list[float]]]] = {turn: [] for turn in turns}
+    worked: dict[tuple[str, str], list[float]] = {turn: [] for turn in turns}
     for number, (key, name) in enumerate(turns, start=1):
         bench = Bench(url=url, rows=rows, key=key)
         expired = bench.load()
+        before = server_seconds(postmaster)
         started = perf_counter()
         CONTENDERS[name](bench)
+        worked[key, name].append(server_seconds(postmaster) - before)
         seconds = bench.seconds or perf_counter() - started
         bench.check()
         found[key, name].append((expired / seconds, bench.batches))
@@ -177,6 +197,7 @@ def measure(url: str, rows: int, rounds: int) -> list[dict[str, object]]:
                     "way": name,
                     "rows_per_second": round(rate),
                     "of_one_delete": round(rate / base, 2),
+                    "server_cpu_seconds": round(statistics.median(worked[key, name]), 2),
                     "runs": [round(rate) for rate, _ in found[key, name]],
                     "median_ms": round(1000 * statistics.median(batches), 1),
                     "p95_ms": round(1000 * batches[int(len(batches) * 0.95)], 1),
@@ -231,7 +252,7 @@ def main() -> None:
             "server": row and row[0],
             "machine": platform.processor() or platform.machine(),
             "rows": options.rows,
-            "results": measure(cluster.url(), options.rows, options.rounds),
+            "results": measure(cluster.url(), options.rows, options.rounds, cluster.pid),
             "managed_column_overhead": overhead(cluster.url(), options.rounds),
         }
     finally:

@@ -15,6 +15,7 @@ import typer.main
 
 from lapse.app.policyfile import json_schema
 from lapse.cli import app
+from lapse.metrics import DEFINITIONS
 from lapse.model.knobs import KNOBS
 from lapse.model.settings import SETTINGS
 
@@ -60,6 +61,15 @@ def settings() -> str:
         for setting in SETTINGS.values()
     ]
     return "\n".join(["| setting | allowed | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def metrics() -> str:
+    rows = [
+        f"| `{each.name}` | {each.kind} | {each.origin} | {', '.join(f'`{label}`' for label in each.labels) or '-'} "
+        f"| {_escaped(each.help)} |"
+        for each in DEFINITIONS
+    ]
+    return "\n".join(["| metric | type | of the | labels | meaning |", "|---|---|---|---|---|", *rows])
 
 
 def commands() -> str:
@@ -110,6 +120,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "architecture.md": {"modules": modules},
     "sql.md": {"parameters": knobs, "settings": settings},
     "cli.md": {"commands": commands},
+    "metrics.md": {"metrics": metrics},
 }
 
 

@@ -33,7 +33,7 @@ def _generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "sql.md", "cli.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "sql.md", "cli.md", "metrics.md"])
 def test_generated_parts_are_up_to_date(name: str) -> None:
     current = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert current == _generator().written(name), "run `make docs`"

@@ -24,6 +24,7 @@ class TableStatus:
     """`state` is one word (idle, due, running, waiting, paused, cancelling, held, trouble), `reason` says why."""
 
     table: TableName
+    table_id: int
     stored: StoredPolicy
     state: str
     reason: str | None
@@ -79,6 +80,7 @@ def _status(
     obstacle = "ttl_pause is on" if stored.policy.pause else current.obstacle(now) or physical.trouble
     return TableStatus(
         table=TableName(stored.table.name, stored.table.schema, physical.partition),
+        table_id=physical.id,
         stored=stored,
         state=state,
         reason=reason,

@@ -44,6 +44,18 @@ class Progress:
     waits: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskState:
+    """A task with what its worker reports about it."""
+
+    task: Task
+    heartbeat_at: datetime | None
+    worked_seconds: float
+    waited_seconds: float
+    pause_reason: str | None
+    last_error: str | None
+
+
 def claim_task(
     connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
 ) -> Task | None:
@@ -151,6 +163,21 @@ def waits(connection: Connection, job_id: int) -> dict[str, float]:
     for (text,) in connection.execute(select(task.c.waits).where(task.c.job_id == job_id)):
         total.update(json.loads(text or "{}"))
     return {reason: round(seconds, 3) for reason, seconds in total.items()}
+
+
+def task_states(connection: Connection, job_id: int) -> list[TaskState]:
+    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
+    return [
+        TaskState(
+            task=_task(row, fence=row["fence"], owner=row["owner_id"]),
+            heartbeat_at=row["heartbeat_at"],
+            worked_seconds=row["worked_seconds"],
+            waited_seconds=row["waited_seconds"],
+            pause_reason=row["pause_reason"],
+            last_error=row["last_error"],
+        )
+        for row in rows
+    ]
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:

@@ -15,6 +15,7 @@ from lapse._version import __version__
 from lapse.cli import (
     apply,
     cancel,
+    console,
     convert,
     demo,
     doctor,
@@ -46,6 +47,7 @@ _COMMANDS = (
     (jobs.jobs, "Look"),
     (history.history, "Look"),
     (doctor.doctor, "Look"),
+    (console.console, "Look"),
     (init.init, "Policies as code"),
     (plan.plan, "Policies as code"),
     (apply.apply, "Policies as code"),

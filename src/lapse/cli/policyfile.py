@@ -9,9 +9,9 @@ import typer
 
 from lapse.app import Lapse, Plan, PolicyFile, Problem, read_file
 from lapse.app.policyfile import FILE_NAME, Action, Change
+from lapse.app.records import Record, table_record
 from lapse.cli.opening import open_database
 from lapse.cli.output import Output, rows
-from lapse.cli.records import Record, table_record
 
 FileOption = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The file of policies.")]
 EnvironmentOption = Annotated[

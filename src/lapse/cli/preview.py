@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from lapse.app import Forecast, Preview
+from lapse.app.records import expiry_words, preview_record
 from lapse.cli import chart
 from lapse.cli.opening import Json, TableArgument, Url, open_database, url_and_table
 from lapse.cli.output import Output, duration, moment, rows, size
-from lapse.cli.records import expiry_words, preview_record
 
 
 def preview(

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from lapse.app import Lapse, RunResult
+from lapse.app.records import run_record
 from lapse.cli import preview
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, rows, size
 from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
-from lapse.cli.records import run_record
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval

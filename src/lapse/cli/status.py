@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lapse.app import TableStatus
+from lapse.app.records import expiry_words, status_record
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, moment
-from lapse.cli.records import expiry_words, status_record
 
 
 def status(url: Url = None, as_json: Json = False) -> None:

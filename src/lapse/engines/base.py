@@ -125,6 +125,17 @@ class Expiring:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """What the engine's own counters say about a table; None where it does not tell.
+
+    `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that only grows.
+    """
+
+    bytes: int | None = None
+    inserted: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
     """Something a person should know, with the statement that mends it."""
 
@@ -303,6 +314,20 @@ class Engine(ABC):
     @abstractmethod
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         """Roughly how many rows, without a scan."""
+
+    def footprint(self, connection: Connection, table: Table) -> Footprint:
+        """Size and inserts from counters that the engine keeps anyway, without a scan."""
+        return Footprint()
+
+    def covered(self, span: KeyRange, cursor: str | None) -> float | None:
+        """Which share of a range lies behind the cursor, 0 to 1; None where that cannot be told."""
+        if cursor is None:
+            return 0.0
+        edges = (span.start, span.end, cursor)
+        if not all(edge is not None and edge.lstrip("-").isdigit() for edge in edges):
+            return None
+        start, end, at = (int(edge) for edge in edges if edge is not None)
+        return min(1.0, max(0.0, (at - start) / (end - start))) if end > start else None
 
     @abstractmethod
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter: ...

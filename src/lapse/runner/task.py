@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +22,7 @@ from lapse.model.job import Counts, Job, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
 from lapse.runner.controller import Controller
-from lapse.runner.events import BatchDone, Listener
+from lapse.runner.events import BatchDone, Cause, Listener, TaskDone
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
 
 GATE_SECONDS = 1.0
@@ -32,8 +31,6 @@ SAVE_SECONDS = 1.0
 """A scan that finds nothing saves its cursor this often."""
 SHOWN_SECONDS = 0.5
 """A wait of at least this long is written down before it begins, so that the status shows why."""
-_WITHOUT_NUMBERS = re.compile(r"[ :]*(?:of )?\d")
-"""Cuts a reason where its numbers begin: "rate limit of 500 rows/s" is a wait for the "rate limit"."""
 MAX_RETRIES = 20
 """Retryable errors in a row before the task is given back."""
 MAX_BACKOFF_SECONDS = 5.0
@@ -108,6 +105,14 @@ class TaskRunner:
             deleter.interrupt()
 
     def run(self) -> Outcome:
+        started = perf_counter()
+        try:
+            return self._run()
+        finally:
+            seconds = perf_counter() - started
+            self._listener.task_done(TaskDone(job=self.job, label=self._label, seconds=seconds))
+
+    def _run(self) -> Outcome:
         self._clocked_at = perf_counter()
         with self._catalog.reading() as connection:
             self._progress = stored_tasks.progress_of(connection, self.task.id)
@@ -130,7 +135,7 @@ class TaskRunner:
         """True when the task is done."""
         closed = self._controller.stop_reason()
         if closed is not None:
-            self._wait(GATE_SECONDS, closed)
+            self._wait(GATE_SECONDS, closed, Cause.GATE)
             return False
         limit = cap(self._sizer.size, self._deletes)
         self._limiter.acquire(self._deletes, limit, self._wait)
@@ -160,8 +165,7 @@ class TaskRunner:
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted
-        label = str(self.stored.table) if self.stored.policy.label_metrics else None
-        self._listener.batch_done(BatchDone(job=self.job, label=label, batch=batch, seconds=seconds))
+        self._listener.batch_done(BatchDone(job=self.job, label=self._label, batch=batch, seconds=seconds))
         self._controller.count(batch.deleted)
         self._give_up_on_errors()
         self._limiter.acquire(self._selects, batch.examined, self._wait)
@@ -176,7 +180,7 @@ class TaskRunner:
         """Rest in proportion to the batch, as the controller says."""
         pause, reason = self._controller.pause_after(seconds, urgent=self.urgent)
         if reason is not None:
-            self._wait(pause, reason)
+            self._wait(pause, reason, Cause.YIELD)
 
     def _sweep_again(self, deleter: Deleter) -> bool:
         """Skipped rows get a second chance; held ones only where deleting may have freed them."""
@@ -225,7 +229,7 @@ class TaskRunner:
         if self._retries > MAX_RETRIES:
             raise error
         most = min(MAX_BACKOFF_SECONDS, 0.01 * 2**self._retries)
-        self._wait(random.uniform(most / 2, most), error.message)
+        self._wait(random.uniform(most / 2, most), error.message, Cause.RETRY)
 
     def _give_up_on_errors(self) -> None:
         counts = self._progress.counts
@@ -234,16 +238,19 @@ class TaskRunner:
                 f"{counts.errors} of {counts.selected} rows could not be deleted: {self._progress.last_error}"
             )
 
-    def _wait(self, seconds: float, reason: str) -> None:
-        self._listener.waiting(self.job, seconds, reason)
+    @property
+    def _label(self) -> str | None:
+        return str(self.stored.table) if self.stored.policy.label_metrics else None
+
+    def _wait(self, seconds: float, reason: str, cause: Cause = Cause.RATE_LIMIT) -> None:
+        self._listener.waiting(self.job, seconds, reason, cause)
         if seconds >= SHOWN_SECONDS and self._progress.pause_reason != reason:
             self._progress = replace(self._progress, pause_reason=reason)
             self._write(stored_tasks.save_progress)
         started = perf_counter()
         self._stop.wait(seconds)
         waited = perf_counter() - started
-        kind = _WITHOUT_NUMBERS.split(reason)[0]
-        waits = {**self._progress.waits, kind: self._progress.waits.get(kind, 0.0) + waited}
+        waits = {**self._progress.waits, str(cause): self._progress.waits.get(cause, 0.0) + waited}
         self._progress = replace(self._progress, pause_reason=reason, waits=waits)
         self._spend(waited=waited)
 

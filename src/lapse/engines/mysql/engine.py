@@ -39,14 +39,12 @@ from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
-from lapse.errors import LapseError
+from lapse.errors import LapseError, Retryable
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableKind, TableName
 
-_IN_TRANSACTION = 1
-"""The bit of the protocol's status flags."""
 LOCK_SECONDS = 30
 
 
@@ -93,7 +91,10 @@ class MysqlEngine(Engine):
     # Sessions
 
     def in_transaction(self, connection: Connection) -> bool:
-        return bool(_raw(connection).server_status & _IN_TRANSACTION)
+        return session.in_transaction(connection.connection.driver_connection)
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:
+        session.begin_implicitly(raw, verb)
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
@@ -126,7 +127,8 @@ class MysqlEngine(Engine):
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', md5(DATABASE()))"
         with self.errors():
-            connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})")
+            if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
+                raise Retryable("somebody else is installing Lapse's own tables in this database")
             try:
                 yield
             finally:
@@ -298,7 +300,3 @@ class MysqlEngine(Engine):
             f"SELECT {columns} FROM {source(target.declared.table.name)} WHERE {found.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
-
-
-def _raw(connection: Connection) -> Any:
-    return connection.connection.driver_connection

@@ -30,7 +30,8 @@ from lapse.engines.postgres import (
     showcreate,
     survey,
 )
-from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, PartitionDeleter, Work
+from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, Work
+from lapse.engines.postgres.dropping import PartitionDeleter
 from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported

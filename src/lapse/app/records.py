@@ -1,4 +1,4 @@
-"""What `--json` prints: stable names, ISO 8601 times, null for what is not there."""
+"""What `--json` prints and the JSON API answers: stable names, ISO 8601 times, null for what is not there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 from datetime import datetime
 from typing import Any
 
-from lapse.app import Finding, Forecast, Preview, RunResult, TableStatus
+from lapse.app.finding import Finding
+from lapse.app.forecast import Forecast
+from lapse.app.preview import Preview
+from lapse.app.status import TableStatus
 from lapse.model.job import Job
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
+from lapse.runner.worker import RunResult
 
 Record = dict[str, Any]
 
