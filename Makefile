@@ -29,11 +29,12 @@ check: $(STAMP) ## lint, format, types and the import contract
 chaos: $(STAMP) servers ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
 
-docs: $(STAMP) ## write the parts of docs/ that the code knows best
+docs: $(STAMP) ## write the parts of docs/ that the code knows best, and the site into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py site
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The dependency group is read here because older versions of pip do not know the word.
