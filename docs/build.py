@@ -21,6 +21,7 @@ PAGES = {
         "guides/outbox.md",
         "guides/gdpr.md",
         "guides/per-tenant.md",
+        "guides/orm.md",
         "guides/from-pg-cron.md",
         "guides/from-pg-partman.md",
         "guides/from-cockroachdb-tidb.md",

@@ -68,9 +68,12 @@ def test_python_of_the_guides_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     with lapse.open("sqlite:///app.db") as db:
         db.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, ts TEXT) TTL = ts + INTERVAL 30 DAY")
-    for language, block in _BLOCK.findall((DOCS / "looking-ahead.md").read_text(encoding="utf-8")):
-        if language == "python":
-            exec(block, {})
+    for name in ("looking-ahead.md", "guides/orm.md"):
+        for language, block in _BLOCK.findall((DOCS / name).read_text(encoding="utf-8")):
+            if language == "python":
+                exec(block, {})
+    with lapse.open("sqlite:///orm.db") as db:
+        assert [stored.table.name for stored in db.policies()] == ["events"]
 
 
 def _builder() -> ModuleType:
