@@ -81,7 +81,7 @@ def test_the_catalog_is_read_at_every_scrape(database: Lapse, visit: Visit) -> N
     assert abs(found["lapse_ttl_clock_offset_seconds", ()]) < 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "default"),)] > 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "events"),)] < 1
-    assert found["lapse_ttl_watermark_delay_tables", (("delay", "72h"),)] == 1
+    assert found["lapse_ttl_watermark_delay_tables", (("delay", "168h"),)] == 1
     assert {name for name, _ in found} <= KNOWN
 
 

@@ -67,7 +67,7 @@ def _check(client: TestClient, address: str) -> str:
     assert len(re.findall("<main", response.text)) == 1
     assert '<html lang="en">' in response.text
     assert len(re.findall("<h1", response.text)) == (0 if "confirm-page" in response.text else 1), address
-    return response.text
+    return str(response.text)
 
 
 def test_every_page(database: Lapse, visit: Visit) -> None:

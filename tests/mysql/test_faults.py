@@ -163,7 +163,7 @@ def test_interrupt_ends_a_statement_that_runs(h: Harness, engine: MysqlEngine) -
 
 
 def test_windows_bound_what_one_look_reads(h: Harness, engine: MysqlEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window", 500)
+    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 500)
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
     h.sql(f"INSERT INTO events SELECT seq, if(seq = 4000, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_4000")
     deleter = _deleter(engine)

@@ -73,8 +73,7 @@ def _fill(h: Harness, columns: str, key: str, rows: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_single_keys(h: Harness, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window", 2)
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._fit_window", lambda self, seconds: None)
+    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 2)
     rows = KEYS[kind]
     _fill(h, f"k {kind} NOT NULL", "k", rows)
     alive = (len(rows) + 2) // 3
@@ -84,8 +83,7 @@ def test_single_keys(h: Harness, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_composite_keys_with_directions(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window", 3)
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._fit_window", lambda self, seconds: None)
+    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 3)
     rows = [f"'{a}', {b}, x'{c}'" for a in ("z", "a", "m") for b in (-1, 0, 2) for c in ("00", "0001", "FF")]
     _fill(h, "a ENUM('z','m','a') NOT NULL, b INT NOT NULL, c VARBINARY(4) NOT NULL", "a, b DESC, c", rows)
     assert h.run_one().counts.deleted == 18
@@ -158,8 +156,7 @@ RANDOM = [
 
 @pytest.mark.parametrize("case", RANDOM, ids=lambda case: case.kind)
 def test_random_keys(h: Harness, case: _Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window", 3)
-    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._fit_window", lambda self, seconds: None)
+    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 3)
     h.sql(f"CREATE TABLE events (k {case.kind} PRIMARY KEY, ts DATETIME) TTL = ts + INTERVAL 1 DAY")
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 4, ttl_adaptive = 'off')")
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from lapse.app.doctor import Finding
+from lapse.app.forecast import Forecast
 from lapse.app.preview import Preview
 from lapse.app.status import TableStatus
 from lapse.model.job import Job
@@ -75,7 +76,7 @@ def run_record(result: RunResult) -> Record:
         "failed": result.failed,
         "reclaimed_bytes": result.reclaimed_bytes,
         "jobs": [job_record(job) for job in result.jobs],
-        "skipped": [{**table_record(skip.table), "reason": skip.reason} for skip in result.skipped],
+        "skipped": [{**table_record(skip.table), "reason": skip.reason, "held": skip.held} for skip in result.skipped],
     }
 
 
@@ -89,6 +90,8 @@ def preview_record(preview: Preview) -> Record:
         "expired_bytes": survey.bytes,
         "exact": survey.exact,
         "method": survey.method,
+        "margin": survey.margin,
+        "expected_seconds": preview.seconds,
         "oldest": _time(survey.oldest),
         "newest": _time(survey.newest),
         "path": str(preview.path.kind),
@@ -98,14 +101,39 @@ def preview_record(preview: Preview) -> Record:
         "sample": [dict(row) for row in preview.sample],
         "foreign_keys": [
             {
-                "table": str(reference.table),
-                "columns": list(reference.columns),
-                "action": str(reference.action),
-                "indexed": reference.indexed,
+                "table": str(child.reference.table),
+                "columns": list(child.reference.columns),
+                "action": str(child.reference.action),
+                "indexed": child.reference.indexed,
+                "rows_per_row": child.per_row,
             }
-            for reference in preview.references
+            for child in preview.children
         ],
         "advice": [{"text": advice.text, "statement": advice.statement} for advice in preview.advice],
+        "forecast": forecast_record(preview.forecast),
+    }
+
+
+def forecast_record(forecast: Forecast) -> Record:
+    steady = forecast.steady
+    return {
+        "at": _time(forecast.at),
+        "ttl": None if forecast.ttl is None else str(forecast.ttl),
+        "rows": forecast.rows,
+        "bytes": forecast.bytes,
+        "expired": forecast.expired,
+        "exact": forecast.exact,
+        "method": forecast.method,
+        "margin": forecast.margin,
+        "days": [{"start": _time(day.start), "rows": day.rows, "bytes": day.bytes} for day in forecast.days],
+        "steady_state": None
+        if steady is None
+        else {
+            "ttl": str(steady.ttl),
+            "rows_per_day": steady.rows_per_day,
+            "rows": steady.rows,
+            "bytes": steady.bytes,
+        },
     }
 
 

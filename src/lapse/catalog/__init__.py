@@ -82,6 +82,10 @@ class Catalog:
                 hint="declare one: lapse sql URL -c \"ALTER TABLE t SET (ttl_expire_after = '30 days')\"",
             )
         migrations.check(version)
+        if version < VERSION and not self.engine.in_transaction(connection):
+            with self.engine.atomic(connection):
+                self.ensure(self.bind(connection))
+            version = VERSION
         # What a transaction has only just installed may still be rolled back.
         self._ready = version == VERSION and not self.engine.in_transaction(connection)
 

@@ -34,10 +34,16 @@ def _row(status: TableStatus) -> tuple[object, ...]:
     reason = status.reason or (status.current.waiting_for if status.current else None)
     return (
         status.table,
-        status.state + (f": {reason}" if reason else ""),
+        _state(status.state, reason),
         expiry_words(status.stored.policy),
         str(status.promise.standing) + (f": {status.promise.reason}" if status.promise.reason else ""),
         moment(status.next_run_at),
         "-" if last is None else f"{last.id} {last.status}",
         "-" if last is None else f"{last.counts.deleted:,}",
     )
+
+
+def _state(state: str, reason: str | None) -> str:
+    if reason is None:
+        return state
+    return reason if reason.startswith(state) else f"{state}: {reason}"

@@ -7,7 +7,7 @@ tables, installs what a policy needs in the database, and deletes expired rows i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,7 +92,10 @@ class Deleter(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """What is in a table now. `exact` is False where the numbers come from statistics, by `method`."""
+    """What is in a table now; times, bytes and sizes are those of the expired rows.
+
+    `exact` is False where the numbers come from statistics, by `method`, and may be `margin` rows off.
+    """
 
     rows: int
     expired: int
@@ -101,6 +104,24 @@ class Survey:
     bytes: int | None
     exact: bool
     method: str
+    margin: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expiring:
+    """How many rows have expired at each of some instants, past or to come, if none is added and none changed.
+
+    `counts` has one running total per instant, `rows` and `bytes` are the whole table's. `oldest` is the earliest time
+    that was seen. Where the numbers come from statistics or a sample, `margin` is how many rows they may be off.
+    """
+
+    counts: tuple[int, ...]
+    rows: int
+    bytes: int | None
+    oldest: datetime | None
+    exact: bool
+    method: str
+    margin: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -312,7 +333,17 @@ class Engine(ABC):
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter: ...
 
     @abstractmethod
-    def survey(self, connection: Connection, target: Target) -> Survey: ...
+    def survey(self, connection: Connection, target: Target) -> Survey:
+        """Count what there is, by a scan where nothing cheaper tells."""
+
+    @abstractmethod
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        """Running totals at `instants`, which ascend, by the condition that a job with that cutoff would have.
+
+        Unless `exact`, a large table is not scanned where statistics or a sample of its rows will do.
+        """
 
     @abstractmethod
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:

@@ -18,9 +18,11 @@ from lapse.model.table import TableName
 from lapse.runner import declared as declaring
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentReader
+from lapse.runner.guard import Guard
 from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.verdict import judge
+from lapse.schedule import next_run
 
 SYNC_SECONDS = 60.0
 """A new partition is seen this soon."""
@@ -30,10 +32,11 @@ WORKER_MEMORY = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """A table that was due, or asked for, and got no job."""
+    """A table that was due, or asked for, and got no job; `held` ones wait for somebody to confirm them."""
 
     table: TableName
     reason: str
+    held: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +53,13 @@ class Scheduler:
         self._keeper = keeper
         self._watch = ClockWatch()
         self._synced_at: dict[int, float] = {}
-        self._guard = IdentityGuard(catalog)
+        self._identity = IdentityGuard(catalog)
+        self._guard = Guard(catalog, keeper)
         self.comments = CommentReader(catalog)
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
-        self._guard.run_once()
+        self._identity.run_once()
         problems = {problem.table: problem.reason for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
@@ -78,18 +82,33 @@ class Scheduler:
             parts = [physical for physical in tables if physical.policy_id == stored.id]
             if only is not None or self._is_stale(stored, parts, now):
                 parts = self._sync(stored, parts, {other.table for other in everything} - {stored.table})
-            for physical in parts:
-                if only is None and not _is_due(physical, now):
-                    continue
-                reason = _why_not(stored, physical, current, now)
+            due = [physical for physical in parts if only is not None or _is_due(physical, now)]
+            reasons = {physical.id: _why_not(stored, physical, current, now) for physical in due}
+            free = [physical for physical in due if reasons[physical.id] is None]
+            held = self._guard.why_held(stored, parts) if free else stored.held if stored.policy.guard else None
+            if held is not None:
+                self._look_again_later(stored, free, current, now)
+                skipped += [
+                    Skip(table=_name(stored, part), reason=reasons.get(part.id) or held, held=True) for part in parts
+                ]
+                continue
+            for physical in due:
+                reason = reasons[physical.id]
                 if reason is not None:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
-                    continue
-                created = self._keeper.create(stored, physical)
-                if created is not None:
+                elif (created := self._keeper.create(stored, physical)) is not None:
                     made.append(created)
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+
+    def _look_again_later(
+        self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
+    ) -> None:
+        """At the time of its next run: the rows may be others then."""
+        if held:
+            with self._catalog.writing() as connection:
+                for physical in held:
+                    policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
 
     def _check_clock(self, now: datetime, current: Settings) -> Settings:
         jump = self._watch.jump(now)

@@ -27,7 +27,7 @@ from lapse.errors import DatabaseError, Retryable
 from lapse.model.job import KeyRange
 
 READ_TARGET_SECONDS = 0.05
-FIRST_WINDOW = 5_000
+FIRST_ROWS_PER_EXPIRED = 10.0
 MIN_WINDOW = 500
 MAX_WINDOW = 200_000
 MAX_KEYS = 5_000
@@ -195,31 +195,33 @@ class MysqlDeleter(Deleter):
 
 
 class KeyDeleter(MysqlDeleter):
-    """The order of the key, window by window."""
+    """The order of the key, window by window.
 
-    _window = FIRST_WINDOW
+    A window holds as many rows as the batch needs by what the last one held, and no more than can be read in time.
+    """
+
+    _rows_per_expired = FIRST_ROWS_PER_EXPIRED
+    _most = MAX_WINDOW
 
     def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         plan, walk = self._plan, self._plan.key
-        started = perf_counter()
+        window, started = self._window_for(limit), perf_counter()
         lower, upper = self._lower(), self._upper()
         edge = connection.exec_driver_sql(
-            plan.select(
-                walk.selected, [*lower, *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {self._window - 1}"
-            )
+            plan.select(walk.selected, [*lower, *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}")
         ).first()
         last = tuple(edge) if edge is not None else None
         until = [walk.until(last, inclusive=True)] if last is not None else upper
         rows = connection.exec_driver_sql(
             plan.select(walk.selected, [*lower, *until, plan.condition], walk, f" ORDER BY {walk.order} LIMIT {limit}")
         ).all()
-        found, read = [tuple(row) for row in rows], self._window
-        self._fit_window(perf_counter() - started)
+        found = [tuple(row) for row in rows]
+        self._learn(window, len(found), limit, perf_counter() - started)
         if len(found) == limit:
-            return found, Batch(examined=read, cursor=keys.encode(found[-1]))
+            return found, Batch(examined=window, cursor=keys.encode(found[-1]))
         if last is None:
             return found, Batch(examined=len(found), cursor=self._cursor, done=True)
-        return found, Batch(examined=read, cursor=keys.encode(last))
+        return found, Batch(examined=window, cursor=keys.encode(last))
 
     def _lower(self) -> list[str]:
         walk = self._plan.key
@@ -236,11 +238,16 @@ class KeyDeleter(MysqlDeleter):
         walk = self._plan.key
         return [walk.until(keys.decode(self._span.end.removeprefix(INCLUSIVE), walk), inclusive=inclusive)]
 
-    def _fit_window(self, seconds: float) -> None:
-        if seconds > 2 * READ_TARGET_SECONDS:
-            self._window = max(self._window // 2, MIN_WINDOW)
-        elif seconds < READ_TARGET_SECONDS / 2:
-            self._window = min(self._window * 2, MAX_WINDOW)
+    def _window_for(self, limit: int) -> int:
+        return max(MIN_WINDOW, min(int(self._rows_per_expired * limit), self._most))
+
+    def _learn(self, window: int, found: int, limit: int, seconds: float) -> None:
+        if found >= limit:
+            # Full before its end: how much before cannot be told.
+            self._rows_per_expired = max(1.0, 0.75 * window / limit)
+        else:
+            self._rows_per_expired = window / found if found else 2.0 * window / limit
+        self._most = max(MIN_WINDOW, min(MAX_WINDOW, int(window * READ_TARGET_SECONDS / max(seconds, 1e-6))))
 
 
 class IndexDeleter(MysqlDeleter):

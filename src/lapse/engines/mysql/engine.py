@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,13 +14,14 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
     checks,
     compaction,
     condition,
     failures,
+    forecast,
     gauges,
     inspect,
     keys,
@@ -38,14 +39,12 @@ from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
-from lapse.errors import LapseError
+from lapse.errors import LapseError, Retryable
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableKind, TableName
 
-_IN_TRANSACTION = 1
-"""The bit of the protocol's status flags."""
 LOCK_SECONDS = 30
 
 
@@ -92,7 +91,10 @@ class MysqlEngine(Engine):
     # Sessions
 
     def in_transaction(self, connection: Connection) -> bool:
-        return bool(_raw(connection).server_status & _IN_TRANSACTION)
+        return session.in_transaction(connection.connection.driver_connection)
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:
+        session.begin_implicitly(raw, verb)
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
@@ -125,7 +127,8 @@ class MysqlEngine(Engine):
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', md5(DATABASE()))"
         with self.errors():
-            connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})")
+            if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
+                raise Retryable("somebody else is installing Lapse's own tables in this database")
             try:
                 yield
             finally:
@@ -281,6 +284,13 @@ class MysqlEngine(Engine):
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
 
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        if myrocks.is_implicit(declared.table):
+            return compaction.expiring(connection, declared.table.name, len(instants))
+        return forecast.expiring(connection, declared, instants, exact=exact)
+
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         if target.path.kind is PathKind.NATIVE:
             return []
@@ -290,7 +300,3 @@ class MysqlEngine(Engine):
             f"SELECT {columns} FROM {source(target.declared.table.name)} WHERE {found.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
-
-
-def _raw(connection: Connection) -> Any:
-    return connection.connection.driver_connection

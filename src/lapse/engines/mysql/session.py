@@ -151,3 +151,18 @@ def session_statements(*, deleting: bool, by_key_only: bool, binlog: bool) -> tu
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     )
     return (*statements, "SET SESSION sql_log_bin = 0") if deleting and not binlog else statements
+
+
+_NO_TRANSACTION = frozenset({"BEGIN", "START", "COMMIT", "ROLLBACK", "SET", "SHOW", "USE", "KILL", "FLUSH", "XA", ""})
+_IN_TRANSACTION = 1
+"""The bit of the protocol's status flags."""
+
+
+def in_transaction(raw: Any) -> bool:
+    return bool(raw.server_status & _IN_TRANSACTION)
+
+
+def begin_implicitly(raw: Any, verb: str) -> None:
+    """Sessions commit by themselves, so PEP 249's transaction has to be asked for."""
+    if verb not in _NO_TRANSACTION and not in_transaction(raw):
+        raw.begin()
