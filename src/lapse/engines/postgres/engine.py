@@ -278,6 +278,7 @@ class PostgresEngine(Engine):
         return [
             *advice.references(declared.table),
             *advice.indexes(declared),
+            *advice.unused(connection, declared),
             *advice.vacuum(connection, declared.table),
         ]
 
