@@ -130,7 +130,9 @@ class BenchTable(ABC):
     def create_small(self, name: str) -> None:
         """A table that takes no time, with expired rows."""
         with self.cursor() as cursor:
-            cursor.execute(f"CREATE TABLE {name} (id {self.types['bigint']} PRIMARY KEY, expire_at {self.types['time']})")
+            cursor.execute(
+                f"CREATE TABLE {name} (id {self.types['bigint']} PRIMARY KEY, expire_at {self.types['time']})"
+            )
             cursor.execute(f"INSERT INTO {name} SELECT r0, expire_at FROM {self.name} ORDER BY r0 LIMIT {SMALL_ROWS}")
 
     def drop(self) -> None:
@@ -188,6 +190,7 @@ class MysqlTable(BenchTable):
     types = BenchTable.types | {"uuid": "CHAR(36) CHARACTER SET ascii", "time": "DATETIME NULL", "body": "VARCHAR(250)"}
     uuid = "insert(insert(insert(insert(md5(n), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-')"
     settling = ("ANALYZE TABLE {table}",)
+
     def connect(self) -> Any:
         import pymysql
 
