@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := postgres,mysql,console,kv
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
-SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer
+SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer prometheus
 
 .PHONY: help demo test check chaos docs servers clean
 

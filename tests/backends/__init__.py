@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
+from tests.backends.mysql import MysqlBackend
 from tests.backends.postgres import DebianPostgres, WheelPostgres
 from tests.backends.sqlite import SqliteBackend
 
@@ -17,5 +18,8 @@ BACKENDS: dict[str, type[Backend]] = {
     "postgres18": WheelPostgres,
     "mariadb": MariadbBackend,
 }
+
+if MysqlBackend.why_not() is None:
+    BACKENDS["mysql"] = MysqlBackend
 
 __all__ = ["BACKENDS", "Backend"]

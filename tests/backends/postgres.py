@@ -74,6 +74,11 @@ class Cluster:
         self.start()
 
     @property
+    def pid(self) -> int:
+        assert self._server is not None
+        return self._server.pid
+
+    @property
     def data(self) -> Path:
         return self.folder / "data"
 

@@ -15,10 +15,10 @@ from lapse.catalog import Catalog, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import settings as stored_settings
 from lapse.errors import Fenced, JobExists
-from lapse.model.job import JobStatus, KeyRange, Path, PathKind, Task
+from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.controller import Controller
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, Cause, Silent
 from lapse.runner.promise import Standing
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
@@ -259,7 +259,7 @@ def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
     worker: list[Worker] = []
 
     class Listen(Silent):
-        def waiting(self, job: object, seconds: float, reason: str) -> None:
+        def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
             reasons.append(reason)
             worker[0].stop()
 

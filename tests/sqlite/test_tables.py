@@ -136,7 +136,7 @@ def test_a_busy_writer_makes_the_job_wait_not_fail(h: Harness) -> None:
                 other.execute("BEGIN IMMEDIATE")
                 Timer(0.3, other.execute, ("COMMIT",)).start()
 
-        def waiting(self, job: object, seconds: float, reason: str) -> None:
+        def waiting(self, job: object, seconds: float, reason: str, cause: object) -> None:
             assert "busy" in reason
             self.waits += 1
 

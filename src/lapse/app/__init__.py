@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta
 from types import TracebackType
 
+from sqlalchemy import Connection
+
+from lapse.app.collector import CatalogCollector
 from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
+from lapse.app.health import Health, PolicyHealth, policy_healths
+from lapse.app.pace import pace_of
+from lapse.app.policyfile import Candidate, Plan, Planner, PolicyFile, Problem, find_candidate, read_file, write_file
 from lapse.app.preview import Preview, preview
+from lapse.app.progress import JobProgress, job_progress
 from lapse.app.result import Result
 from lapse.app.session import Session
 from lapse.app.status import TableStatus, table_statuses
@@ -19,7 +29,10 @@ from lapse.clock import Clock
 from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
-from lapse.errors import DatabaseUnavailable, NotFound
+from lapse.engines.base import Declared, Footprint
+from lapse.errors import DatabaseUnavailable, InvalidValue, LapseError, NotFound, PolicyConflict, TableNotFound
+from lapse.metrics import Metrics
+from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
@@ -27,7 +40,7 @@ from lapse.model.statement import JobAction
 from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
-from lapse.runner.jobs import JobKeeper
+from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.worker import RunResult, Worker
 
 HISTORY_LIMIT = 50
@@ -106,7 +119,7 @@ class Lapse:
         with self.catalog.reading() as connection:
             return stored_jobs.active_jobs(connection)
 
-    def history(self, table: str | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
+    def history(self, table: str | StoredPolicy | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
         """Jobs that are active or have ended, newest first."""
         with self.catalog.reading() as connection:
             name = None if table is None else self._stored(table).table
@@ -116,12 +129,94 @@ class Lapse:
         with self.catalog.reading() as connection:
             return workers.list_workers(connection)
 
-    def preview(self, table: str) -> list[Preview]:
-        """What a run would do, one for each physical table."""
+    def preview(self, table: str | StoredPolicy, *, exact: bool = False, ttl: str | None = None) -> list[Preview]:
+        """What a run would do, one for each physical table; nothing is changed.
+
+        A large table is not scanned unless `exact`. `ttl` asks for the forecast of another TTL, such as '14 days'.
+        """
         stored = self._stored(table)
+        wanted = None if ttl is None else interval.parse(ttl, name="ttl")
         with self.catalog.reading() as connection:
-            parts = policies.list_tables(connection, stored.id)
-            return [preview(self.engine, self._keeper, connection, stored, part.partition) for part in parts]
+            pace = pace_of(stored.policy, stored_jobs.recent_jobs(connection, limit=HISTORY_LIMIT, name=stored.table))
+            return [
+                preview(self.engine, connection, declared, exact=exact, pace=pace, ttl=wanted)
+                for declared in self._declared(connection, stored)
+            ]
+
+    def forecast(
+        self, table: str | StoredPolicy, *, days: int = FORECAST_DAYS, ttl: str | None = None, exact: bool = False
+    ) -> Forecast:
+        """Rows and bytes that expire on each of the coming days, and the size the table settles at."""
+        if days < 1:
+            raise InvalidValue("days", days, "must be at least 1")
+        stored = self._stored(table)
+        wanted = None if ttl is None else interval.parse(ttl, name="ttl")
+        with self.catalog.reading() as connection:
+            declared = self._declared(connection, stored)
+            return Forecaster(self.engine, declared, days=days, ttl=wanted).look(connection, exact=exact)[0]
+
+    def _declared(self, connection: Connection, stored: StoredPolicy) -> list[Declared]:
+        parts = policies.list_tables(connection, stored.id)
+        return [self._keeper.declared(connection, stored, part.partition) for part in parts]
+
+    def clock(self) -> datetime:
+        """The database's."""
+        with self.engine.connection() as connection:
+            return self.engine.now(connection)
+
+    def alive_since(self) -> datetime:
+        """A worker, or the owner of a task, whose heartbeat is older than this is taken for dead."""
+        with self.catalog.reading() as connection:
+            return silent_since(self.engine.now(connection), settings.load_settings(connection))
+
+    def health(self) -> list[PolicyHealth]:
+        """Whether each policy keeps its promise; without a scan."""
+        with self.catalog.reading() as connection:
+            return policy_healths(connection, self.engine.now(connection), self.engine)
+
+    def job(self, job_id: int) -> JobProgress:
+        """One job, active or ended. Raises NotFound."""
+        with self.catalog.reading() as connection:
+            found = stored_jobs.get_job(connection, job_id)
+            return job_progress(self.engine, connection, found, self.engine.now(connection))
+
+    def progress(self) -> list[JobProgress]:
+        """Jobs that are active now, with their tasks."""
+        with self.catalog.reading() as connection:
+            now = self.engine.now(connection)
+            return [job_progress(self.engine, connection, each, now) for each in stored_jobs.active_jobs(connection)]
+
+    def deleted_per_day(self, days: int) -> dict[int, dict[date, int]]:
+        """Rows deleted on each of the last days: policy id → day in UTC → rows."""
+        with self.catalog.reading() as connection:
+            today = self.engine.now(connection).replace(hour=0, minute=0, second=0, microsecond=0)
+            return stored_jobs.deleted_per_day(connection, since=today - timedelta(days=days - 1))
+
+    def sizes(self) -> dict[int, tuple[int, Footprint]]:
+        """Policy id → estimated rows and what the engine's counters say. A table that is gone is missing."""
+        found: dict[int, tuple[int, Footprint]] = {}
+        for stored in self.policies():
+            with suppress(TableNotFound), self.engine.connection() as connection:
+                table = self.engine.describe(connection, stored.table)
+                rows = self.engine.estimate_rows(connection, table)
+                found[stored.id] = (rows, self.engine.footprint(connection, table))
+        return found
+
+    def inserted_rows(self) -> dict[int, int]:
+        """Policy id → rows ever inserted, where the engine counts them."""
+        found: dict[int, int] = {}
+        for stored in self.policies():
+            with suppress(TableNotFound), self.engine.connection() as connection:
+                inserted = self.engine.footprint(connection, self.engine.describe(connection, stored.table)).inserted
+                if inserted is not None:
+                    found[stored.id] = inserted
+        return found
+
+    def metrics(self) -> Metrics:
+        """Counters for a worker to feed, and the state in the catalog, on one registry for Prometheus."""
+        found = Metrics()
+        found.registry.register(CatalogCollector(self, self.engine.name))
+        return found
 
     def estimate_rows(self, job: Job) -> int:
         """Roughly how many rows the job's table has, without a scan."""
@@ -133,26 +228,52 @@ class Lapse:
 
     # Doing
 
-    def run(self, table: str | None = None, *, listener: Listener | None = None) -> RunResult:
-        """Run what is due, or `table` now, and return when it is done."""
+    def run(self, table: str | None = None, *, listener: Listener | None = None, confirm: bool = False) -> RunResult:
+        """Run what is due, or `table` now, and return when it is done.
+
+        `confirm` lets first runs pass that would be held because they look like a mistake.
+        """
         worker = self.worker(listener)
-        if table is None:
-            return worker.run()
         worker.read_comments()
-        return worker.run(self._stored(table))
+        if confirm:
+            self.confirm(table)
+        return worker.run(None if table is None else self._stored(table))
+
+    def confirm(self, table: str | StoredPolicy | None = None) -> None:
+        """Let the first run of a table, or of all, pass, however many rows it deletes."""
+        wanted = self.policies() if table is None else [self._stored(table)]
+        with self.catalog.writing() as connection:
+            now = self.engine.now(connection)
+            for stored in wanted:
+                if stored.cleared_at is not None:
+                    continue
+                policies.set_guard(connection, stored.id, cleared_at=now)
+                if stored.held is not None:
+                    for part in policies.list_tables(connection, stored.id):
+                        policies.set_next_run(connection, part.id, None)
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        with self.catalog.writing():
-            pass
         return Worker(self.catalog, listener)
 
-    def pause(self, table: str) -> None:
+    def request_run(self, table: str | StoredPolicy) -> StoredPolicy:
+        """Make a table due now; the next worker that looks starts its job."""
+        stored = self._stored(table)
+        if stored.policy.pause:
+            raise PolicyConflict(f"table {stored.table} is paused (ttl_pause is on)", hint="resume it first")
+        with self.catalog.writing() as connection:
+            for part in policies.list_tables(connection, stored.id):
+                policies.set_next_run(connection, part.id, None)
+        return stored
+
+    def pause(self, table: str | StoredPolicy) -> None:
         self._set_pause(table, True)
 
-    def resume(self, table: str) -> None:
+    def resume(self, table: str | StoredPolicy) -> None:
+        """Go on with a table that was paused, or whose first run was held for confirmation."""
+        self.confirm(table)
         self._set_pause(table, False)
 
-    def cancel(self, table: str) -> list[Job]:
+    def cancel(self, table: str | StoredPolicy) -> list[Job]:
         """Cancel the active jobs of a table."""
         stored = self._stored(table)
         return [self.control(job.id, JobAction.CANCEL) for job in self.jobs() if job.policy_id == stored.id]
@@ -162,6 +283,47 @@ class Lapse:
         with self.catalog.writing() as connection:
             stored_jobs.request(connection, job_id, action, self.engine.now(connection))
         return self._keeper.settle(job_id)
+
+    # Policies as code
+
+    def plan(self, file: PolicyFile, *, prune: bool = False) -> Plan:
+        """What has to change for the database to have the policies of a file; changes nothing."""
+        return Planner(self.catalog).plan(file, prune=prune)
+
+    def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Do what a plan says, one change after the other; returns notices."""
+        planner = Planner(self.catalog)
+        return tuple(notice for change in plan.changes for notice in planner.apply(change))
+
+    def candidates(self) -> list[Candidate]:
+        """Tables without a policy, with what their columns suggest."""
+        known = {stored.table for stored in self._policies_if_any()}
+        with self.engine.connection() as connection:
+            names = [name for name in self.engine.tables(connection) if name not in known]
+            return [find_candidate(self.engine, connection, name) for name in names]
+
+    def draft(self) -> str:
+        """A first `lapse.toml`: the policies there are, and proposals for other tables, commented out."""
+        return write_file(self._policies_if_any(), self.candidates())
+
+    def lint(self, file: PolicyFile) -> list[Problem]:
+        """Tables without a word about them in the file, and entries without a table."""
+        problems: list[Problem] = []
+        with self.engine.connection() as connection:
+            left = set(self.engine.tables(connection))
+            for entry in file.tables:
+                try:
+                    name = parse_table_name(entry.name, self.engine.dialect)
+                    left.discard(self.engine.describe(connection, name).name)
+                except LapseError as error:
+                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
+        silent = "has neither a policy nor a reason for having none"
+        return problems + [Problem(table=str(name), place=file.path.name, text=silent) for name in sorted(left)]
+
+    def _policies_if_any(self) -> list[StoredPolicy]:
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            return policies.list_policies(bound) if self.catalog.is_installed(bound) else []
 
     # Settings
 
@@ -191,7 +353,7 @@ class Lapse:
         """How strained the server is, as the controller sees it."""
         return describe_gauges(self.catalog)
 
-    def _set_pause(self, table: str, pause: bool) -> None:
+    def _set_pause(self, table: str | StoredPolicy, pause: bool) -> None:
         stored = self._stored(table)
         change = PolicyChange(set={"pause": pause})
         with self.catalog.writing() as connection:
@@ -200,7 +362,9 @@ class Lapse:
             if job.policy_id == stored.id:
                 self._keeper.settle(job.id)
 
-    def _stored(self, table: str) -> StoredPolicy:
+    def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
+        if isinstance(table, StoredPolicy):
+            return table
         name = parse_table_name(table, self.engine.dialect)
         with self.catalog.reading() as connection:
             stored = self._declarer.stored(connection, name)
@@ -213,13 +377,21 @@ __all__ = [
     "CONVERT_TARGETS",
     "ConvertResult",
     "Finding",
+    "Forecast",
+    "Health",
+    "JobProgress",
     "Lapse",
     "Level",
     "Listener",
+    "Plan",
+    "PolicyFile",
+    "PolicyHealth",
     "Preview",
+    "Problem",
     "Result",
     "RunResult",
     "Session",
     "TableStatus",
     "convert",
+    "read_file",
 ]

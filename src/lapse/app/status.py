@@ -21,9 +21,10 @@ from lapse.runner.promise import Promise, promise
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableStatus:
-    """`state` is one word (idle, due, running, waiting, paused, cancelling, trouble), `reason` says why."""
+    """`state` is one word (idle, due, running, waiting, paused, cancelling, held, trouble), `reason` says why."""
 
     table: TableName
+    table_id: int
     stored: StoredPolicy
     state: str
     reason: str | None
@@ -79,6 +80,7 @@ def _status(
     obstacle = "ttl_pause is on" if stored.policy.pause else current.obstacle(now) or physical.trouble
     return TableStatus(
         table=TableName(stored.table.name, stored.table.schema, physical.partition),
+        table_id=physical.id,
         stored=stored,
         state=state,
         reason=reason,
@@ -101,6 +103,8 @@ def _state(
         return str(JobStatus.PAUSED), DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
     if not current.job_enable or current.clock_hold:
         return str(JobStatus.PAUSED), current.obstacle(now)
+    if stored.held is not None and stored.policy.guard:
+        return "held", stored.held
     if physical.trouble is not None:
         return "trouble", physical.trouble
     due = physical.next_run_at is None or physical.next_run_at <= now

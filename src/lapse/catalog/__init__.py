@@ -36,6 +36,12 @@ class Catalog:
             self.ensure(bound)
             yield bound
 
+    def install(self) -> None:
+        """Make sure that the catalog is there, in a transaction of its own."""
+        if not self._ready:
+            with self.writing():
+                pass
+
     def bind(self, connection: Connection) -> Connection:
         """The same connection, finding the catalog's tables in their schema."""
         return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})
@@ -76,6 +82,10 @@ class Catalog:
                 hint="declare one: lapse sql URL -c \"ALTER TABLE t SET (ttl_expire_after = '30 days')\"",
             )
         migrations.check(version)
+        if version < VERSION and not self.engine.in_transaction(connection):
+            with self.engine.atomic(connection):
+                self.ensure(self.bind(connection))
+            version = VERSION
         # What a transaction has only just installed may still be rolled back.
         self._ready = version == VERSION and not self.engine.in_transaction(connection)
 

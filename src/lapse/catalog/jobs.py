@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, select, update
@@ -15,6 +16,14 @@ from lapse.errors import JobExists, NotFound, PolicyConflict
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, TaskStatus
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """The newest job of a physical table that finished: every row that had expired at `cutoff` was dealt with."""
+
+    cutoff: datetime
+    finished_at: datetime
 
 
 def create_job(
@@ -106,6 +115,32 @@ def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Jo
     newest = select(func.max(job.c.job_id)).where(ended).group_by(job.c.table_id)
     rows = connection.execute(_query().where(job.c.job_id.in_(newest))).mappings()
     return {row["table_id"]: _job(row) for row in rows}
+
+
+def newest_finished(connection: Connection) -> dict[int, Finished]:
+    """By physical table; those where no job has finished yet are missing."""
+    query = (
+        select(job.c.table_id, func.max(job.c.cutoff).label("cutoff"), func.max(job.c.finished_at).label("finished_at"))
+        .where(job.c.status == JobStatus.FINISHED)
+        .group_by(job.c.table_id)
+    )
+    return {row.table_id: Finished(cutoff=row.cutoff, finished_at=row.finished_at) for row in connection.execute(query)}
+
+
+def deleted_per_day(connection: Connection, *, since: datetime) -> dict[int, dict[date, int]]:
+    """Rows deleted by jobs that ended since then: policy → day in UTC → rows."""
+    day = func.date(job.c.finished_at)
+    query = (
+        select(job.c.policy_id, day.label("day"), func.sum(job.c.deleted).label("deleted"))
+        .where(job.c.finished_at >= since)
+        .group_by(job.c.policy_id, day)
+    )
+    found: dict[int, dict[date, int]] = {}
+    for row in connection.execute(query):
+        # A date on servers, text on SQLite.
+        when = date.fromisoformat(row.day) if isinstance(row.day, str) else row.day
+        found.setdefault(row.policy_id, {})[when] = int(row.deleted)
+    return found
 
 
 def start_job(connection: Connection, job_id: int, *, owner: str, now: datetime) -> None:
@@ -211,7 +246,13 @@ def _query() -> Select[Any]:
         .scalar_subquery()
         .label("tasks_finished")
     )
-    return select(job, finished, *counted)
+    waiting_for = (
+        select(func.max(task.c.pause_reason))
+        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.RUNNING)
+        .scalar_subquery()
+        .label("waiting_for")
+    )
+    return select(job, finished, waiting_for, *counted)
 
 
 def _job(row: RowMapping) -> Job:
@@ -235,4 +276,5 @@ def _job(row: RowMapping) -> Job:
         tasks_finished=row["tasks_total"] if ended and row["status"] == JobStatus.FINISHED else row["tasks_finished"],
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=row["summary"],
+        waiting_for=row["waiting_for"],
     )

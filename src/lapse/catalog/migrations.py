@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, inspect, select, text
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Column, Connection, inspect, select, text
+from sqlalchemy.schema import CreateColumn
 
 from lapse._version import __version__
 from lapse.catalog import schema
@@ -40,12 +44,17 @@ def install(connection: Connection, concatenate: str = "||") -> None:
 
 
 def create_views(connection: Connection) -> None:
-    translate = connection.get_execution_options().get("schema_translate_map") or {}
-    prefix = f'"{translate[None]}".' if translate.get(None) else ""
+    prefix = _prefix(connection)
     names = {name.removeprefix("lapse_"): f"{prefix}{name}" for name in schema.metadata.tables}
     for name, body in schema.VIEWS.items():
         connection.execute(text(f"DROP VIEW IF EXISTS {prefix}{name}"))
         connection.execute(text(f"CREATE VIEW {prefix}{name} AS {_concatenated(connection, body).format(**names)}"))
+
+
+def _prefix(connection: Connection) -> str:
+    """Where text has to say which schema the catalog is in."""
+    translate = connection.get_execution_options().get("schema_translate_map") or {}
+    return f'"{translate[None]}".' if translate.get(None) else ""
 
 
 def _concatenated(connection: Connection, body: str) -> str:
@@ -60,11 +69,25 @@ def _concatenated(connection: Connection, body: str) -> str:
 def upgrade(connection: Connection, version: int) -> None:
     """Bring an older catalog to this version, one step at a time."""
     for step in range(version, schema.VERSION):
-        for statement in STEPS[step]:
-            connection.execute(text(statement))
+        STEPS[step](connection)
     create_views(connection)
     connection.execute(schema.meta.update().where(schema.meta.c.name == _VERSION_KEY).values(value=str(schema.VERSION)))
 
 
-STEPS: dict[int, tuple[str, ...]] = {}
-"""Version → the statements that lead to the next one."""
+def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
+    prefix = _prefix(connection)
+    for column in columns:
+        written = CreateColumn(column).compile(dialect=connection.dialect)
+        connection.execute(text(f"ALTER TABLE {prefix}{column.table.name} ADD COLUMN {written}"))
+
+
+def _guard(connection: Connection) -> None:
+    """A policy that has had a job was let pass long ago."""
+    policy = schema.policy
+    _add_columns(connection, policy.c.cleared_at, policy.c.held)
+    ran = select(schema.job.c.policy_id).distinct()
+    connection.execute(policy.update().where(policy.c.policy_id.in_(ran)).values(cleared_at=policy.c.changed_at))
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: _guard}
+"""Version → what leads to the next one."""

@@ -15,11 +15,15 @@ from lapse.model.table import TableName
 
 STATEMENT = "statement"
 COMMENT = "comment"
+FILE = "file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPolicy:
-    """`fingerprint` is what the table looked like when the policy was declared; `source` who declared it."""
+    """`fingerprint` is what the table looked like when the policy was declared; `source` who declared it.
+
+    `cleared_at` is when its guard let it pass, or somebody confirmed it; `held` says why it did not.
+    """
 
     id: int
     table: TableName
@@ -29,6 +33,8 @@ class StoredPolicy:
     fingerprint: str
     created_at: datetime
     changed_at: datetime
+    cleared_at: datetime | None = None
+    held: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +135,10 @@ def set_fingerprint(connection: Connection, policy_id: int, fingerprint: str) ->
     connection.execute(update(policy).where(policy.c.policy_id == policy_id).values(fingerprint=fingerprint))
 
 
+def set_guard(connection: Connection, policy_id: int, *, cleared_at: datetime | None, held: str | None = None) -> None:
+    connection.execute(update(policy).where(policy.c.policy_id == policy_id).values(cleared_at=cleared_at, held=held))
+
+
 def set_next_run(connection: Connection, table_id: int, at: datetime | None) -> None:
     connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at))
 
@@ -155,6 +165,8 @@ def _policy(row: RowMapping) -> StoredPolicy:
         fingerprint=row["fingerprint"],
         created_at=row["created_at"],
         changed_at=row["changed_at"],
+        cleared_at=row["cleared_at"],
+        held=row["held"],
     )
 
 

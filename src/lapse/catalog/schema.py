@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import DATETIME
 
-VERSION = 1
+VERSION = 2
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255
@@ -86,6 +86,8 @@ policy = Table(
     Column("fingerprint", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("changed_at", Instant, nullable=False),
+    Column("cleared_at", Instant),
+    Column("held", Text),
     UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
     sqlite_autoincrement=True,
     **_MYSQL,
@@ -178,6 +180,7 @@ task = Table(
     Column("lasted_seconds", Float, nullable=False, default=0.0),
     Column("waited_seconds", Float, nullable=False, default=0.0),
     Column("pause_reason", Text),
+    Column("waits", Text),
     Column("last_error", Text),
     UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
     sqlite_autoincrement=True,

@@ -6,8 +6,10 @@ it. So a worker that was taken over writes nothing any more, whatever it believe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +20,8 @@ from lapse.errors import Fenced
 from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
 
 _CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
+CANDIDATES = 16
+"""Tasks that a claim tries in turn, when others are claiming, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +29,7 @@ class Progress:
     """What a task has done so far, all runs of it together.
 
     It lasted as long as it worked, waited and kept its books; of its work, the transactions were `locked_seconds`.
+    `waits` says how long it waited for what.
     """
 
     cursor: str | None
@@ -36,6 +41,19 @@ class Progress:
     lasted_seconds: float = 0.0
     pause_reason: str | None = None
     last_error: str | None = None
+    waits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskState:
+    """A task with what its worker reports about it."""
+
+    task: Task
+    heartbeat_at: datetime | None
+    worked_seconds: float
+    waited_seconds: float
+    pause_reason: str | None
+    last_error: str | None
 
 
 def claim_task(
@@ -55,18 +73,18 @@ def claim_task(
     query = (
         _claimable(select(task), silent_since, jobs)
         .order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal)
-        .limit(1)
-        .with_for_update(of=task, skip_locked=True)
+        .limit(CANDIDATES)
     )
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        return None
-    taken = connection.execute(
-        update(task)
-        .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
-        .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
-    )
-    return _task(row, fence=row["fence"] + 1, owner=owner) if taken.rowcount == 1 else None
+    for row in connection.execute(query).mappings().all():
+        # No row is locked to look at it: some engines would lock all that were sorted. The fence lets one claim win.
+        taken = connection.execute(
+            update(task)
+            .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
+            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
+        )
+        if taken.rowcount == 1:
+            return _task(row, fence=row["fence"] + 1, owner=owner)
+    return None
 
 
 def any_claimable(connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None) -> bool:
@@ -139,6 +157,29 @@ def phases(connection: Connection, job_id: int) -> Phases:
     return Phases(**{name: float(row[name]) for name in names})
 
 
+def waits(connection: Connection, job_id: int) -> dict[str, float]:
+    """How long all tasks of a job waited for what."""
+    total: Counter[str] = Counter()
+    for (text,) in connection.execute(select(task.c.waits).where(task.c.job_id == job_id)):
+        total.update(json.loads(text or "{}"))
+    return {reason: round(seconds, 3) for reason, seconds in total.items()}
+
+
+def task_states(connection: Connection, job_id: int) -> list[TaskState]:
+    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
+    return [
+        TaskState(
+            task=_task(row, fence=row["fence"], owner=row["owner_id"]),
+            heartbeat_at=row["heartbeat_at"],
+            worked_seconds=row["worked_seconds"],
+            waited_seconds=row["waited_seconds"],
+            pause_reason=row["pause_reason"],
+            last_error=row["last_error"],
+        )
+        for row in rows
+    ]
+
+
 def progress_of(connection: Connection, task_id: int) -> Progress:
     row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
     return Progress(
@@ -151,6 +192,7 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
         lasted_seconds=row["lasted_seconds"],
         pause_reason=row["pause_reason"],
         last_error=row["last_error"],
+        waits=json.loads(row["waits"] or "{}"),
     )
 
 
@@ -203,6 +245,7 @@ def _values(progress: Progress) -> dict[str, object]:
         "lasted_seconds": progress.lasted_seconds,
         "pause_reason": progress.pause_reason,
         "last_error": progress.last_error,
+        "waits": json.dumps(dict(progress.waits)) if progress.waits else None,
     }
 
 

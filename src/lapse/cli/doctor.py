@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from lapse.app import Finding, Level
+from lapse.app.records import finding_record
 from lapse.cli.failures import EXIT_FAILED
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
-from lapse.cli.records import finding_record
 
 _STYLES = {Level.OK: "green", Level.ADVICE: "yellow", Level.PROBLEM: "bold red"}
 

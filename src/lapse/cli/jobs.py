@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lapse.app.records import job_record
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, moment
-from lapse.cli.records import job_record
 from lapse.model.job import Job
 
 

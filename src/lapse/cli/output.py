@@ -103,3 +103,14 @@ def size(count: int | None) -> str:
 
 def rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: one unit, two where it helps."""
+    if seconds < 1:
+        return "less than a second"
+    for unit, name, next_unit, next_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            whole, rest = divmod(int(seconds), unit)
+            return f"{whole} {name}" + (f" {rest // next_unit} {next_name}" if rest // next_unit else "")
+    return f"{seconds:.0f} s"

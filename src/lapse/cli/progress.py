@@ -12,12 +12,12 @@ from rich.console import Console
 from lapse.app import Lapse
 from lapse.errors import LapseError
 from lapse.model.job import Job, PathKind
-from lapse.runner.events import BatchDone
+from lapse.runner.events import BatchDone, Cause, Silent
 
 SHOWN_AFTER_SECONDS = 1.0
 
 
-class Progress:
+class Progress(Silent):
     """A Listener. The bar of a job measures rows read against the table's size, where the path reads them all."""
 
     def __init__(self, database: Lapse, console: Console, *, shown_after: float = SHOWN_AFTER_SECONDS) -> None:
@@ -62,7 +62,7 @@ class Progress:
             self._display.update(bar, advance=event.batch.examined, deleted=deleted, waiting="")
             self._show()
 
-    def waiting(self, job: Job, seconds: float, reason: str) -> None:
+    def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
         with self._lock:
             self._display.update(self._bar(job), waiting=f" (waiting: {reason})")
             self._show()

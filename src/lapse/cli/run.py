@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from lapse.app import Lapse, RunResult
+from lapse.app.records import run_record
+from lapse.cli import preview
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, rows, size
 from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
-from lapse.cli.records import run_record
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval
+from lapse.model.table import TableName
 from lapse.runner.events import Silent
 
 
@@ -26,22 +28,30 @@ def run(
     max_runtime: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Stop after this long, such as 10m; what is left stays.")
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Confirm first runs that are held because they look like a mistake.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Delete expired rows once: every table that is due, or one table now.
 
-    A run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped.
+    The first run of a policy is held, and shown as a preview, if it would delete more than half of a table or the
+    oldest row is from an implausible time; --yes or `lapse resume` confirms it. A run that was stopped, or that
+    skipped a table, ends with exit code 3; the next one goes on where it stopped.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
     seconds = None if max_runtime is None else _seconds(max_runtime)
     output = Output()
     with open_database(url) as database:
+        if yes:
+            database.confirm(table)
         result = execute(database, output, table=table, seconds=seconds)
-    if as_json:
-        output.json(run_record(result))
-    else:
-        show(output, result)
+        if as_json:
+            output.json(run_record(result))
+        else:
+            show(output, result)
+            _show_held(output, database, result)
     if result.failed:
         raise typer.Exit(EXIT_FAILED)
     if not result.complete:
@@ -85,6 +95,23 @@ def show(output: Output, result: RunResult) -> None:
         output.line(f"{skip.table}: skipped, {skip.reason}")
     if result.reclaimed_bytes:
         output.line(f"{size(result.reclaimed_bytes)} given back to the file system")
+
+
+def _whole(name: TableName) -> str:
+    """The table of a partition, as the command line names it."""
+    return str(TableName(name.name, name.schema))
+
+
+def _show_held(output: Output, database: Lapse, result: RunResult) -> None:
+    """What a run would do to the tables that wait for a word."""
+    held = {_whole(skip.table) for skip in result.skipped if skip.held}
+    for table in sorted(held):
+        for each in database.preview(table):
+            output.line()
+            preview.show(output, each)
+    if held:
+        names = ", ".join(sorted(held))
+        output.hint(f"if that is meant, confirm it with `lapse run --yes` or `lapse resume` ({names})")
 
 
 def _seconds(text: str) -> float:

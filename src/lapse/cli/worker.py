@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-from datetime import UTC, datetime
-from enum import StrEnum
+from contextlib import nullcontext
+from threading import Event
 from typing import Annotated
 
 import typer
 
-from lapse.app import Listener
+from lapse.cli.listening import AllowActions, Token, listening
+from lapse.cli.logs import JobLog, LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, open_database
 from lapse.cli.stopping import stop_on_signals
-from lapse.model.job import Job
-from lapse.model.secret import mask
-from lapse.runner.events import BatchDone
+from lapse.runner.events import Several
+from lapse.runner.metering import Meter
 
 log = logging.getLogger("lapse.worker")
 
 
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
 def worker(
     url: Url = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="How log lines look, on stderr: text or json.")
-    ] = LogFormat.TEXT,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve the console, /metrics, /healthz and /readyz here."),
+    ] = None,
+    allow_actions: AllowActions = False,
+    token: Token = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every batch and every wait, too.")] = False,
 ) -> None:
     """Keep running: start each table's job when it is due, until SIGTERM or Ctrl-C.
@@ -38,59 +35,23 @@ def worker(
     Stopping is graceful: the batch at hand is finished and the rest is left for the next worker. Start as many as you
     like, on as many machines; they share the work through the database.
 
-    Example: `lapse worker sqlite:///app.db --log-format json`
+    Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
     with open_database(url) as database:
-        service = database.worker(_listener())
-        log.info("worker %s begins on %s", service.id, database.url)
-        with stop_on_signals(service.stop):
+        metrics = database.metrics()
+        service = database.worker(Several((JobLog(), Meter(metrics))))
+        stopping = Event()
+
+        def stop() -> None:
+            stopping.set()
+            service.stop()
+
+        server = nullcontext() if listen is None else listening(
+            database, metrics, listen, token=token, allow_actions=allow_actions, worker_id=service.id,
+            is_working=lambda: not stopping.is_set(),
+        )  # fmt: skip
+        with stop_on_signals(stop), server:
+            log.info("worker %s begins on %s", service.id, database.url)
             service.serve()
         log.info("worker %s has stopped", service.id)
-
-
-def _listener() -> Listener:
-    return JobLog()
-
-
-class JobLog:
-    """A Listener that writes to the log."""
-
-    def job_created(self, job: Job) -> None:
-        log.info("job %d of table %s begins: %s", job.id, job.table, job.path.evidence)
-
-    def job_ended(self, job: Job) -> None:
-        level = logging.INFO if job.reason is None else logging.WARNING
-        reason = f": {job.reason}" if job.reason else ""
-        log.log(level, "job %d of table %s %s, %d rows deleted%s", job.id, job.table, job.status, job.counts.deleted,
-                reason)  # fmt: skip
-
-    def batch_done(self, event: BatchDone) -> None:
-        log.debug("job %d: %d rows deleted in %.1f ms", event.job.id, event.batch.deleted, event.seconds * 1000)
-
-    def waiting(self, job: Job, seconds: float, reason: str) -> None:
-        log.debug("job %d waits %.2f s: %s", job.id, seconds, reason)
-
-
-class _TextFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{_moment(record)} {record.levelname.lower():7} {mask(record.getMessage())}"
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
-        return json.dumps(fields | {"message": mask(record.getMessage())}, ensure_ascii=False)
-
-
-def _moment(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-
-
-def configure_logging(form: LogFormat, level: int) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if form is LogFormat.JSON else _TextFormatter())
-    root = logging.getLogger("lapse")
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    root.propagate = False

@@ -7,7 +7,7 @@ tables, installs what a policy needs in the database, and deletes expired rows i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,7 +92,10 @@ class Deleter(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """What is in a table now. `exact` is False where the numbers come from statistics, by `method`."""
+    """What is in a table now; times, bytes and sizes are those of the expired rows.
+
+    `exact` is False where the numbers come from statistics, by `method`, and may be `margin` rows off.
+    """
 
     rows: int
     expired: int
@@ -101,6 +104,35 @@ class Survey:
     bytes: int | None
     exact: bool
     method: str
+    margin: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expiring:
+    """How many rows have expired at each of some instants, past or to come, if none is added and none changed.
+
+    `counts` has one running total per instant, `rows` and `bytes` are the whole table's. `oldest` is the earliest time
+    that was seen. Where the numbers come from statistics or a sample, `margin` is how many rows they may be off.
+    """
+
+    counts: tuple[int, ...]
+    rows: int
+    bytes: int | None
+    oldest: datetime | None
+    exact: bool
+    method: str
+    margin: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """What the engine's own counters say about a table; None where it does not tell.
+
+    `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that only grows.
+    """
+
+    bytes: int | None = None
+    inserted: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -283,11 +315,35 @@ class Engine(ABC):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         """Roughly how many rows, without a scan."""
 
+    def footprint(self, connection: Connection, table: Table) -> Footprint:
+        """Size and inserts from counters that the engine keeps anyway, without a scan."""
+        return Footprint()
+
+    def covered(self, span: KeyRange, cursor: str | None) -> float | None:
+        """Which share of a range lies behind the cursor, 0 to 1; None where that cannot be told."""
+        if cursor is None:
+            return 0.0
+        edges = (span.start, span.end, cursor)
+        if not all(edge is not None and edge.lstrip("-").isdigit() for edge in edges):
+            return None
+        start, end, at = (int(edge) for edge in edges if edge is not None)
+        return min(1.0, max(0.0, (at - start) / (end - start))) if end > start else None
+
     @abstractmethod
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter: ...
 
     @abstractmethod
-    def survey(self, connection: Connection, target: Target) -> Survey: ...
+    def survey(self, connection: Connection, target: Target) -> Survey:
+        """Count what there is, by a scan where nothing cheaper tells."""
+
+    @abstractmethod
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        """Running totals at `instants`, which ascend, by the condition that a job with that cutoff would have.
+
+        Unless `exact`, a large table is not scanned where statistics or a sample of its rows will do.
+        """
 
     @abstractmethod
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:

@@ -36,3 +36,6 @@ class Features:
 
     target_seconds: float
     """How long one delete statement should take: the time foreground may have to wait for it."""
+
+    rows_per_task: int = 100_000
+    """How many rows make a task: enough to outweigh the claiming of it, few enough that workers can share a table."""

@@ -87,7 +87,10 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """`control` is what somebody asked of it; `fingerprint` what its table looked like when it was created."""
+    """`control` is what somebody asked of it; `fingerprint` what its table looked like when it was created.
+
+    `waiting_for` is why a running job rests right now.
+    """
 
     id: int
     table_id: int
@@ -107,6 +110,7 @@ class Job:
     tasks_finished: int
     counts: Counts
     summary: str | None = None
+    waiting_for: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -316,6 +316,15 @@ KNOBS: dict[str, Knob] = {
             parse=_positive_interval,
         ),
         Knob(
+            name="ttl_guard",
+            field="guard",
+            default="on",
+            help="Hold the first run for confirmation when it would delete more than half of a table, or when the "
+            "oldest row is from an implausible time.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Knob(
             name="ttl_range_concurrency",
             field=None,
             help="Accepted for CockroachDB's sake; has no effect.",

@@ -71,6 +71,7 @@ class Policy:
     hide_expired: str = "off"
     partition_drop: bool = False
     delete_within: Interval = DEFAULT_DELETE_WITHIN
+    guard: bool = True
     partitions: tuple[PartitionRule, ...] = ()
 
     def __post_init__(self) -> None:

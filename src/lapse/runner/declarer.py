@@ -114,6 +114,8 @@ class Declarer:
         if stored is None:
             return
         if not wanted.same_expiry(stored.policy):
+            policies.set_guard(connection, saved.id, cleared_at=None)
+        if not wanted.same_expiry(stored.policy):
             self._end_jobs(connection, saved, "the policy was changed")
         current = settings.load_settings(connection)
         for part in physical:

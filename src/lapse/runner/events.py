@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from lapse.engines.base import Batch
 from lapse.model.job import Job
+
+
+class Cause(StrEnum):
+    """Why a task waits, as a word that metrics can count by; the reason in full is a sentence for people."""
+
+    RATE_LIMIT = "rate_limit"
+    RETRY = "retry"
+    GATE = "gate"
+    YIELD = "yield"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,14 +30,27 @@ class BatchDone:
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskDone:
+    """A worker is through with a task, for good or for now, after `seconds` of wall time."""
+
+    job: Job
+    label: str | None
+    seconds: float
+
+
 class Listener(Protocol):
+    """Derive from `Silent` to hear some of it only."""
+
     def job_created(self, job: Job) -> None: ...
 
     def job_ended(self, job: Job) -> None: ...
 
     def batch_done(self, event: BatchDone) -> None: ...
 
-    def waiting(self, job: Job, seconds: float, reason: str) -> None: ...
+    def task_done(self, event: TaskDone) -> None: ...
+
+    def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None: ...
 
 
 class Silent:
@@ -41,5 +65,35 @@ class Silent:
     def batch_done(self, event: BatchDone) -> None:
         pass
 
-    def waiting(self, job: Job, seconds: float, reason: str) -> None:
+    def task_done(self, event: TaskDone) -> None:
         pass
+
+    def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
+        pass
+
+
+class Several:
+    """Tells every one of them."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = tuple(listeners)
+
+    def job_created(self, job: Job) -> None:
+        for listener in self._listeners:
+            listener.job_created(job)
+
+    def job_ended(self, job: Job) -> None:
+        for listener in self._listeners:
+            listener.job_ended(job)
+
+    def batch_done(self, event: BatchDone) -> None:
+        for listener in self._listeners:
+            listener.batch_done(event)
+
+    def task_done(self, event: TaskDone) -> None:
+        for listener in self._listeners:
+            listener.task_done(event)
+
+    def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
+        for listener in self._listeners:
+            listener.waiting(job, seconds, reason, cause)

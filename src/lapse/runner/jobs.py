@@ -22,7 +22,6 @@ from lapse.runner.promise import promise
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
-ROWS_PER_TASK = 100_000
 MAX_TASKS = 64
 MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
@@ -85,7 +84,7 @@ class JobKeeper:
             if status is not None:
                 errors = tasks.last_errors(connection, job_id)
                 reason = verdict.reason if verdict.ends else _failure_reason(status, errors)
-                summary = _summary(job, spent, errors, now)
+                summary = _summary(job, spent, tasks.waits(connection, job_id), errors, now)
                 ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             elif verdict.status is JobStatus.PAUSED:
                 stored_jobs.mark_job(connection, job_id, JobStatus.PAUSED, verdict.reason, now)
@@ -104,7 +103,7 @@ class JobKeeper:
             now = self._engine.now(connection)
             job = stored_jobs.get_job(connection, job_id)
             spent = tasks.phases(connection, job_id)
-            summary = _summary(job, spent, tasks.last_errors(connection, job_id), now)
+            summary = _summary(job, spent, tasks.waits(connection, job_id), tasks.last_errors(connection, job_id), now)
             ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
@@ -126,7 +125,8 @@ class JobKeeper:
             declared = self.declared(connection, stored, physical.partition)
             cutoff = self._engine.now(connection)
             path = self._engine.choose_path(connection, declared, cutoff)
-            pieces = max(1, min(MAX_TASKS, self._engine.estimate_rows(connection, declared.table) // ROWS_PER_TASK))
+            rows = self._engine.estimate_rows(connection, declared.table)
+            pieces = max(1, min(MAX_TASKS, rows // self._engine.features.rows_per_task))
             target = Target(declared=declared, cutoff=cutoff, path=path)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
@@ -186,7 +186,7 @@ def _failure_reason(status: JobStatus, errors: list[str]) -> str | None:
     return "; ".join(errors)[:1000] if status is JobStatus.FAILED and errors else None
 
 
-def _summary(job: Job, spent: Phases, errors: list[str], now: datetime) -> str:
+def _summary(job: Job, spent: Phases, waits: dict[str, float], errors: list[str], now: datetime) -> str:
     counts = job.counts
     return json.dumps(
         {
@@ -204,6 +204,7 @@ def _summary(job: Job, spent: Phases, errors: list[str], now: datetime) -> str:
             "delete_seconds": round(spent.locked, 3),
             "waited_seconds": round(spent.waited, 3),
             "other_seconds": round(spent.other, 3),
+            "waits": waits,
             "scan_task_err": "; ".join(errors)[:1000],
         }
     )

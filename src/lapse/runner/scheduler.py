@@ -5,31 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from time import monotonic
 
 from lapse.catalog import Catalog, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.engines.base import Engine
 from lapse.errors import Drift
-from lapse.model.job import Job
+from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentReader
+from lapse.runner.guard import Guard
 from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.verdict import judge
+from lapse.schedule import next_run
 
+SYNC_SECONDS = 60.0
+"""A new partition is seen this soon."""
 WORKER_MEMORY = timedelta(hours=1)
 """How long a worker that died stays in the list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """A table that was due, or asked for, and got no job."""
+    """A table that was due, or asked for, and got no job; `held` ones wait for somebody to confirm them."""
 
     table: TableName
     reason: str
+    held: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,39 +52,63 @@ class Scheduler:
         self._catalog = catalog
         self._keeper = keeper
         self._watch = ClockWatch()
-        self._guard = IdentityGuard(catalog)
+        self._synced_at: dict[int, float] = {}
+        self._identity = IdentityGuard(catalog)
+        self._guard = Guard(catalog, keeper)
         self.comments = CommentReader(catalog)
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
-        self._guard.run_once()
+        self._identity.run_once()
         problems = {problem.table: problem.reason for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
             current = settings.load_settings(connection)
             # Read again where one was given: the guard or a comment may have changed it.
-            known = [p for p in policies.list_policies(connection) if only is None or p.id == only.id]
+            everything = policies.list_policies(connection)
+            known = [p for p in everything if only is None or p.id == only.id]
+            tables = policies.list_tables(connection)
             active = stored_jobs.active_jobs(connection)
         current = self._check_clock(now, current)
+        by_id = {stored.id: stored for stored in everything}
         for job in active:
-            self._keeper.settle(job.id)
+            if _is_unsettled(job, by_id.get(job.policy_id), current, now):
+                self._keeper.settle(job.id)
         made: list[Job] = []
         skipped = [Skip(table=table, reason=reason) for table, reason in problems.items()] if only is None else []
         for stored in known:
             if stored.source == policies.COMMENT and stored.table in problems:
                 continue
-            for physical in self._physical_tables(stored):
-                if only is None and not _is_due(physical, now):
-                    continue
-                reason = _why_not(stored, physical, current, now)
+            parts = [physical for physical in tables if physical.policy_id == stored.id]
+            if only is not None or self._is_stale(stored, parts, now):
+                parts = self._sync(stored, parts, {other.table for other in everything} - {stored.table})
+            due = [physical for physical in parts if only is not None or _is_due(physical, now)]
+            reasons = {physical.id: _why_not(stored, physical, current, now) for physical in due}
+            free = [physical for physical in due if reasons[physical.id] is None]
+            held = self._guard.why_held(stored, parts) if free else stored.held if stored.policy.guard else None
+            if held is not None:
+                self._look_again_later(stored, free, current, now)
+                skipped += [
+                    Skip(table=_name(stored, part), reason=reasons.get(part.id) or held, held=True) for part in parts
+                ]
+                continue
+            for physical in due:
+                reason = reasons[physical.id]
                 if reason is not None:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
-                    continue
-                created = self._keeper.create(stored, physical)
-                if created is not None:
+                elif (created := self._keeper.create(stored, physical)) is not None:
                     made.append(created)
         self._forget(now, current)
         return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+
+    def _look_again_later(
+        self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
+    ) -> None:
+        """At the time of its next run: the rows may be others then."""
+        if held:
+            with self._catalog.writing() as connection:
+                for physical in held:
+                    policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
 
     def _check_clock(self, now: datetime, current: Settings) -> Settings:
         jump = self._watch.jump(now)
@@ -95,11 +126,17 @@ class Scheduler:
         found = {job.id: job for job in active if job.policy_id in ids}
         return list(({job.id: job for job in made} | found).values())
 
-    def _physical_tables(self, stored: StoredPolicy) -> list[PhysicalTable]:
-        with self._catalog.reading() as connection:
-            known = policies.list_tables(connection, stored.id)
-            others = {other.table for other in policies.list_policies(connection)} - {stored.table}
+    def _is_stale(self, stored: StoredPolicy, known: list[PhysicalTable], now: datetime) -> bool:
+        """Tables are looked at when one is due, and else only now and then, for new partitions."""
+        looked_at = self._synced_at.get(stored.id, float("-inf"))
+        due = not known or any(_is_due(physical, now) for physical in known)
+        return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
+
+    def _sync(
+        self, stored: StoredPolicy, known: list[PhysicalTable], others: Collection[TableName]
+    ) -> list[PhysicalTable]:
         partitions = leaf_names(self._catalog.engine, stored, others)
+        self._synced_at[stored.id] = monotonic()
         if {physical.partition for physical in known} == set(partitions):
             return known
         with self._catalog.writing() as connection:
@@ -124,6 +161,16 @@ def leaf_names(engine: Engine, stored: StoredPolicy, others: Collection[TableNam
         except Drift:
             return [None]
         return declaring.partitions(engine, connection, table, others)
+
+
+def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now: datetime) -> bool:
+    """Does a job's status say something else than its tasks, or than what was asked of it?"""
+    verdict = judge(job, stored, current, now)
+    if job.tasks_finished >= job.tasks_total or verdict.ends:
+        return True
+    if verdict.goes_on:
+        return job.status in (JobStatus.PAUSED, JobStatus.CANCELLING)
+    return (job.status, job.reason) != (verdict.status, verdict.reason)
 
 
 def _is_due(physical: PhysicalTable, now: datetime) -> bool:

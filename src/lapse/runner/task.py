@@ -22,13 +22,15 @@ from lapse.model.job import Counts, Job, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
 from lapse.runner.controller import Controller
-from lapse.runner.events import BatchDone, Listener
+from lapse.runner.events import BatchDone, Cause, Listener, TaskDone
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
 
 GATE_SECONDS = 1.0
 """How often a closed gate is looked at again."""
 SAVE_SECONDS = 1.0
 """A scan that finds nothing saves its cursor this often."""
+SHOWN_SECONDS = 0.5
+"""A wait of at least this long is written down before it begins, so that the status shows why."""
 MAX_RETRIES = 20
 """Retryable errors in a row before the task is given back."""
 MAX_BACKOFF_SECONDS = 5.0
@@ -80,7 +82,6 @@ class TaskRunner:
         self._retries = 0
         self._sweep_deleted = 0
         self._before_isolating: int | None = None
-        self.pause_reason: str | None = None
         self._learned_size = learned_size
         self.adopt(stored, settings)
 
@@ -104,6 +105,14 @@ class TaskRunner:
             deleter.interrupt()
 
     def run(self) -> Outcome:
+        started = perf_counter()
+        try:
+            return self._run()
+        finally:
+            seconds = perf_counter() - started
+            self._listener.task_done(TaskDone(job=self.job, label=self._label, seconds=seconds))
+
+    def _run(self) -> Outcome:
         self._clocked_at = perf_counter()
         with self._catalog.reading() as connection:
             self._progress = stored_tasks.progress_of(connection, self.task.id)
@@ -126,7 +135,7 @@ class TaskRunner:
         """True when the task is done."""
         closed = self._controller.stop_reason()
         if closed is not None:
-            self._wait(GATE_SECONDS, closed)
+            self._wait(GATE_SECONDS, closed, Cause.GATE)
             return False
         limit = cap(self._sizer.size, self._deletes)
         self._limiter.acquire(self._deletes, limit, self._wait)
@@ -156,8 +165,7 @@ class TaskRunner:
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted
-        label = str(self.stored.table) if self.stored.policy.label_metrics else None
-        self._listener.batch_done(BatchDone(job=self.job, label=label, batch=batch, seconds=seconds))
+        self._listener.batch_done(BatchDone(job=self.job, label=self._label, batch=batch, seconds=seconds))
         self._controller.count(batch.deleted)
         self._give_up_on_errors()
         self._limiter.acquire(self._selects, batch.examined, self._wait)
@@ -172,7 +180,7 @@ class TaskRunner:
         """Rest in proportion to the batch, as the controller says."""
         pause, reason = self._controller.pause_after(seconds, urgent=self.urgent)
         if reason is not None:
-            self._wait(pause, reason)
+            self._wait(pause, reason, Cause.YIELD)
 
     def _sweep_again(self, deleter: Deleter) -> bool:
         """Skipped rows get a second chance; held ones only where deleting may have freed them."""
@@ -221,7 +229,7 @@ class TaskRunner:
         if self._retries > MAX_RETRIES:
             raise error
         most = min(MAX_BACKOFF_SECONDS, 0.01 * 2**self._retries)
-        self._wait(random.uniform(most / 2, most), error.message)
+        self._wait(random.uniform(most / 2, most), error.message, Cause.RETRY)
 
     def _give_up_on_errors(self) -> None:
         counts = self._progress.counts
@@ -230,14 +238,21 @@ class TaskRunner:
                 f"{counts.errors} of {counts.selected} rows could not be deleted: {self._progress.last_error}"
             )
 
-    def _wait(self, seconds: float, reason: str) -> None:
-        self.pause_reason = reason
-        self._listener.waiting(self.job, seconds, reason)
+    @property
+    def _label(self) -> str | None:
+        return str(self.stored.table) if self.stored.policy.label_metrics else None
+
+    def _wait(self, seconds: float, reason: str, cause: Cause = Cause.RATE_LIMIT) -> None:
+        self._listener.waiting(self.job, seconds, reason, cause)
+        if seconds >= SHOWN_SECONDS and self._progress.pause_reason != reason:
+            self._progress = replace(self._progress, pause_reason=reason)
+            self._write(stored_tasks.save_progress)
         started = perf_counter()
         self._stop.wait(seconds)
-        self._progress = replace(self._progress, pause_reason=reason)
-        self._spend(waited=perf_counter() - started)
-        self.pause_reason = None
+        waited = perf_counter() - started
+        waits = {**self._progress.waits, str(cause): self._progress.waits.get(cause, 0.0) + waited}
+        self._progress = replace(self._progress, pause_reason=reason, waits=waits)
+        self._spend(waited=waited)
 
     def _spend(self, *, worked: float = 0.0, locked: float = 0.0, waited: float = 0.0) -> None:
         before = self._progress

@@ -88,6 +88,7 @@ class Worker:
 
     def run(self, only: StoredPolicy | None = None) -> RunResult:
         """Run what is due, or `only` that policy now, and return when it is done."""
+        self._catalog.install()
         self._start()
         try:
             tick = self._scheduler.run_once(only=only)
@@ -108,6 +109,7 @@ class Worker:
         try:
             while not self._stop.is_set():
                 try:
+                    self._catalog.install()
                     self._scheduler.run_once()
                     self._reclaim(RECLAIM_TICK_SECONDS)
                     for number in range(len(threads), self._wanted_threads()):

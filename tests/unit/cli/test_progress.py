@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 import lapse
+from lapse.cli.logs import JobLog, LogFormat, configure_logging
 from lapse.cli.progress import Progress
 from lapse.cli.stopping import stop_on_signals
-from lapse.cli.worker import JobLog, LogFormat, configure_logging
 from tests.unit.cli.conftest import Database
 
 

@@ -49,7 +49,7 @@ def at(connection: Connection, declared: Declared, cutoff: datetime) -> Conditio
     _require_zone(connection, declared)
     now = times.instant_literal(cutoff)
     instant = Writer(table=declared.table, now=now, zone=policy.time_zone).time(declared.expression)
-    return Condition(sql=f"({instant} <= {now})", moment=instant, zone=ZoneInfo("UTC"))
+    return Condition(sql=_passed(instant, now), moment=instant, zone=ZoneInfo("UTC"))
 
 
 def expired_now(connection: Connection, declared: Declared) -> str:
@@ -59,7 +59,7 @@ def expired_now(connection: Connection, declared: Declared) -> str:
         assert declared.expression is not None
         _require_zone(connection, declared)
         instant = Writer(table=declared.table, now=NOW, zone=policy.time_zone).time(declared.expression)
-        return f"({instant} <= {NOW})"
+        return _passed(instant, NOW)
     column = _column(declared, expiry.column)
     kind = times.require_kind(column, declared.table.name)
     now = NOW
@@ -67,6 +67,11 @@ def expired_now(connection: Connection, declared: Declared) -> str:
         _require_zone_tables(connection, policy.time_zone)
         now = f"convert_tz({NOW}, '+00:00', {literal(policy.time_zone)})"
     return f"({times.moment(column, kind)} <= {times.shifted(now, expiry.after, '-')})"
+
+
+def _passed(instant: str, now: str) -> str:
+    """A text that is no time becomes the zero date in some modes, which must not count as long ago."""
+    return f"({instant} BETWEEN TIMESTAMP'0001-01-01 00:00:00' AND {now})"
 
 
 def _column(declared: Declared, name: str) -> Column:

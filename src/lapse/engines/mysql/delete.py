@@ -16,22 +16,25 @@ from threading import Lock
 from time import perf_counter
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.mysql import keys
 from lapse.engines.mysql.keys import INCLUSIVE, Key, Walk
 from lapse.engines.mysql.names import quote
+from lapse.errors import DatabaseError, Retryable
 from lapse.model.job import KeyRange
 
 READ_TARGET_SECONDS = 0.05
-FIRST_WINDOW = 5_000
+FIRST_ROWS_PER_EXPIRED = 10.0
 MIN_WINDOW = 500
 MAX_WINDOW = 200_000
 MAX_KEYS = 5_000
 """Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
 LOCK_WAIT_TIMEOUT = 1205
+NOT_BY_KEY = 1175
+"""The server would have read the whole table to find the keys."""
 
 Connect = Callable[[], AbstractContextManager[Connection]]
 Atomic = Callable[[Connection], AbstractContextManager[None]]
@@ -82,12 +85,22 @@ class MysqlDeleter(Deleter):
     """`_find` says where the paths differ; the rest is the same for all."""
 
     def __init__(
-        self, plan: Plan, span: KeyRange, cursor: str | None, *, connect: Connect, atomic: Atomic, kill: Kill
+        self,
+        plan: Plan,
+        span: KeyRange,
+        cursor: str | None,
+        *,
+        connect: Connect,
+        connect_freely: Connect,
+        atomic: Atomic,
+        kill: Kill,
     ) -> None:
+        """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused."""
         self._plan = plan
         self._span = span
         self._cursor = cursor
         self._connect = connect
+        self._connect_freely = connect_freely
         self._atomic = atomic
         self._kill = kill
         self._running: int | None = None
@@ -95,18 +108,28 @@ class MysqlDeleter(Deleter):
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         limit = max(1, min(MAX_KEYS, int(limit / self._plan.rows_per_row)))
+        try:
+            batch = self._step(limit, checkpoint)
+        except DatabaseError as error:
+            if _number(error.__cause__) != NOT_BY_KEY or self._connect is self._connect_freely:
+                raise
+            self._connect = self._connect_freely
+            batch = self._step(limit, checkpoint)
+        self._cursor = batch.cursor
+        return batch
+
+    def _step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
             self._set_running(_thread_id(connection))
             try:
                 found, batch = self._find(connection, limit)
-                if found:
-                    started = perf_counter()
-                    batch = self._delete(connection, found, batch, checkpoint)
-                    batch = replace(batch, locked_seconds=perf_counter() - started)
+                if not found:
+                    return batch
+                started = perf_counter()
+                batch = self._delete(connection, found, batch, checkpoint)
+                return replace(batch, locked_seconds=perf_counter() - started)
             finally:
                 self._set_running(None)
-        self._cursor = batch.cursor
-        return batch
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -138,13 +161,13 @@ class MysqlDeleter(Deleter):
         if self._plan.refuses_to_wait:
             try:
                 return self._delete_all(connection, found, batch, checkpoint)
-            except OperationalError as error:
-                if error.orig is None or error.orig.args[0] != LOCK_WAIT_TIMEOUT:
+            except Retryable as error:
+                if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
                     raise
         return self._delete_free(connection, found, batch, checkpoint)
 
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        with self._rolled_back(connection):
+        with self._atomic(connection):
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             held = self._count_left(connection, found) if deleted < len(found) else 0
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
@@ -166,27 +189,26 @@ class MysqlDeleter(Deleter):
             checkpoint(connection, batch)
         return batch
 
-    def _rolled_back(self, connection: Connection) -> AbstractContextManager[None]:
-        return self._atomic(connection)
-
     def _count_left(self, connection: Connection, found: list[Key]) -> int:
         """How many of the keys have expired and are still there; the rest were renewed or are gone."""
         return int(connection.exec_driver_sql(self._plan.count_expired(found)).scalar_one())
 
 
 class KeyDeleter(MysqlDeleter):
-    """The order of the key, window by window."""
+    """The order of the key, window by window.
 
-    _window = FIRST_WINDOW
+    A window holds as many rows as the batch needs by what the last one held, and no more than can be read in time.
+    """
+
+    _rows_per_expired = FIRST_ROWS_PER_EXPIRED
+    _most = MAX_WINDOW
 
     def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         plan, walk = self._plan, self._plan.key
-        started = perf_counter()
+        window, started = self._window_for(limit), perf_counter()
         lower, upper = self._lower(), self._upper()
         edge = connection.exec_driver_sql(
-            plan.select(
-                walk.selected, [*lower, *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {self._window - 1}"
-            )
+            plan.select(walk.selected, [*lower, *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}")
         ).first()
         last = tuple(edge) if edge is not None else None
         until = [walk.until(last, inclusive=True)] if last is not None else upper
@@ -194,12 +216,12 @@ class KeyDeleter(MysqlDeleter):
             plan.select(walk.selected, [*lower, *until, plan.condition], walk, f" ORDER BY {walk.order} LIMIT {limit}")
         ).all()
         found = [tuple(row) for row in rows]
-        self._fit_window(perf_counter() - started)
+        self._learn(window, len(found), limit, perf_counter() - started)
         if len(found) == limit:
-            return found, Batch(examined=self._window, cursor=keys.encode(found[-1]))
+            return found, Batch(examined=window, cursor=keys.encode(found[-1]))
         if last is None:
             return found, Batch(examined=len(found), cursor=self._cursor, done=True)
-        return found, Batch(examined=self._window, cursor=keys.encode(last))
+        return found, Batch(examined=window, cursor=keys.encode(last))
 
     def _lower(self) -> list[str]:
         walk = self._plan.key
@@ -216,11 +238,16 @@ class KeyDeleter(MysqlDeleter):
         walk = self._plan.key
         return [walk.until(keys.decode(self._span.end.removeprefix(INCLUSIVE), walk), inclusive=inclusive)]
 
-    def _fit_window(self, seconds: float) -> None:
-        if seconds > 2 * READ_TARGET_SECONDS:
-            self._window = max(self._window // 2, MIN_WINDOW)
-        elif seconds < READ_TARGET_SECONDS / 2:
-            self._window = min(self._window * 2, MAX_WINDOW)
+    def _window_for(self, limit: int) -> int:
+        return max(MIN_WINDOW, min(int(self._rows_per_expired * limit), self._most))
+
+    def _learn(self, window: int, found: int, limit: int, seconds: float) -> None:
+        if found >= limit:
+            # Full before its end: how much before cannot be told.
+            self._rows_per_expired = max(1.0, 0.75 * window / limit)
+        else:
+            self._rows_per_expired = window / found if found else 2.0 * window / limit
+        self._most = max(MIN_WINDOW, min(MAX_WINDOW, int(window * READ_TARGET_SECONDS / max(seconds, 1e-6))))
 
 
 class IndexDeleter(MysqlDeleter):
@@ -243,6 +270,11 @@ class IndexDeleter(MysqlDeleter):
         cursor = keys.encode(tuple(rows[-1])) if rows else self._cursor
         width = len(self._plan.key.parts)
         return [tuple(row)[-width:] for row in rows], Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+
+
+def _number(cause: BaseException | None) -> int | None:
+    """The server's error number."""
+    return int(cause.orig.args[0]) if isinstance(cause, DBAPIError) and cause.orig is not None else None
 
 
 def _thread_id(connection: Connection) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,13 +14,14 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
     checks,
     compaction,
     condition,
     failures,
+    forecast,
     gauges,
     inspect,
     keys,
@@ -27,6 +29,7 @@ from lapse.engines.mysql import (
     myrocks,
     parts,
     paths,
+    privileges,
     references,
     session,
     split,
@@ -36,14 +39,12 @@ from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
-from lapse.errors import LapseError
+from lapse.errors import LapseError, Retryable
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableKind, TableName
 
-_IN_TRANSACTION = 1
-"""The bit of the protocol's status flags."""
 LOCK_SECONDS = 30
 
 
@@ -66,8 +67,10 @@ class MysqlEngine(Engine):
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
         options = session.read_url(url)
-        super().__init__(session.open_database(options, deleting=False), clock)
-        self._deleting = session.open_database(options, deleting=True)
+        super().__init__(session.open_database(options), clock)
+        self._by_key = session.open_database(options, deleting=True, by_key_only=True)
+        # The user's triggers run in the session of the delete, and may change other tables without a key.
+        self._with_triggers = session.open_database(options, deleting=True)
         self._flavour = flavour
         self._savepoints = count(1)
 
@@ -82,17 +85,21 @@ class MysqlEngine(Engine):
 
     def close(self) -> None:
         super().close()
-        self._deleting.dispose()
+        self._by_key.dispose()
+        self._with_triggers.dispose()
 
     # Sessions
 
     def in_transaction(self, connection: Connection) -> bool:
-        return bool(_raw(connection).server_status & _IN_TRANSACTION)
+        return session.in_transaction(connection.connection.driver_connection)
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:
+        session.begin_implicitly(raw, verb)
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
         """A statement that changes the schema commits what came before it; then there is nothing left to end."""
-        begin, commit, rollback = "START TRANSACTION", "COMMIT", "ROLLBACK"
+        begin, commit, rollback = (session.marked(word) for word in ("START TRANSACTION", "COMMIT", "ROLLBACK"))
         if self.in_transaction(connection):
             name = f"lapse_{next(self._savepoints)}"
             begin, commit, rollback = f"SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}", f"ROLLBACK TO SAVEPOINT {name}"
@@ -120,7 +127,8 @@ class MysqlEngine(Engine):
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', md5(DATABASE()))"
         with self.errors():
-            connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})")
+            if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
+                raise Retryable("somebody else is installing Lapse's own tables in this database")
             try:
                 yield
             finally:
@@ -128,8 +136,9 @@ class MysqlEngine(Engine):
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")
 
     @contextmanager
-    def _delete_connection(self) -> Iterator[Connection]:
-        with self.errors(), self._deleting.connect() as connection:
+    def _delete_connection(self, *, by_key_only: bool = True) -> Iterator[Connection]:
+        database = self._by_key if by_key_only else self._with_triggers
+        with self.errors(), database.connect() as connection:
             yield connection
 
     def translate(self, error: DBAPIError) -> LapseError:
@@ -155,6 +164,9 @@ class MysqlEngine(Engine):
 
     def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
         return inspect.comments(connection)
+
+    def identity(self, connection: Connection) -> str | None:
+        return inspect.identity(connection)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         if table.kind is not TableKind.PARTITIONED:
@@ -197,6 +209,9 @@ class MysqlEngine(Engine):
         if parts.is_native(connection, table):
             return myrocks.advice(connection, table, policy)
         return [*references.advice(table), *paths.index_advice(declared)]
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return privileges.lacking(connection, declared)
 
     # Deleting
 
@@ -241,7 +256,14 @@ class MysqlEngine(Engine):
             )
             index = target.path.index
             along = keys.load(connection, table.name, index, walk) if index is not None else None
-        how: dict[str, Any] = {"connect": self._delete_connection, "atomic": self.atomic, "kill": self._kill}
+            freely = partial(self._delete_connection, by_key_only=False)
+            connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
+        how: dict[str, Any] = {
+            "connect": connect,
+            "connect_freely": freely,
+            "atomic": self.atomic,
+            "kill": self._kill,
+        }
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)
@@ -262,6 +284,13 @@ class MysqlEngine(Engine):
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
 
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        if myrocks.is_implicit(declared.table):
+            return compaction.expiring(connection, declared.table.name, len(instants))
+        return forecast.expiring(connection, declared, instants, exact=exact)
+
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         if target.path.kind is PathKind.NATIVE:
             return []
@@ -271,7 +300,3 @@ class MysqlEngine(Engine):
             f"SELECT {columns} FROM {source(target.declared.table.name)} WHERE {found.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
-
-
-def _raw(connection: Connection) -> Any:
-    return connection.connection.driver_connection

@@ -77,6 +77,30 @@ def current_database(connection: Connection) -> str:
     return str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one())
 
 
+def identity(connection: Connection) -> str | None:
+    """MySQL numbers its servers, a Galera cluster itself. Elsewhere it is the birth of Lapse's own table.
+
+    All of them differ in a database that was restored from a dump. A replica that takes over counts as a copy, too.
+    """
+    variables = {
+        str(row[0]).lower(): str(row[1])
+        for row in connection.exec_driver_sql(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'wsrep_on')"
+        )
+    }
+    own = current_database(connection)
+    if variables.get("wsrep_on", "OFF").upper() in ("ON", "1"):
+        state = connection.exec_driver_sql("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'").first()
+        return None if state is None else f"{state[1]}/{own}"
+    if "server_uuid" in variables:
+        return f"{variables['server_uuid']}/{own}"
+    born = connection.exec_driver_sql(
+        "SELECT CREATE_TIME FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'lapse_meta'"
+    ).scalar()
+    return None if born is None else f"{born}/{own}"
+
+
 def storage_engine(connection: Connection, name: TableName) -> str:
     """In upper case: INNODB, ROCKSDB, MYISAM."""
     engine = connection.exec_driver_sql(
@@ -85,6 +109,16 @@ def storage_engine(connection: Connection, name: TableName) -> str:
         (name.schema, name.name),
     ).scalar()
     return str(engine or "").upper()
+
+
+def has_triggers(connection: Connection, name: TableName) -> bool:
+    """Does a delete run a trigger? Lapse's own is for updates."""
+    found = connection.exec_driver_sql(
+        "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE())"
+        " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'DELETE' LIMIT 1",
+        (name.schema, name.name),
+    )
+    return found.first() is not None
 
 
 class _Indexes:
@@ -221,4 +255,4 @@ def _text(value: Any) -> str:
 
 
 def _rows(connection: Connection, sql: str, *parameters: object) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.exec_driver_sql(sql, parameters or None).mappings()]
+    return [dict(row) for row in connection.exec_driver_sql(f"/* lapse */ {sql}", parameters or None).mappings()]

@@ -138,6 +138,11 @@ class Walk:
         """Rows with one of these keys, all columns named."""
         if len(self.parts) == 1:
             return f"{self.parts[0].sql} IN ({', '.join(self.parts[0].literal(key[0]) for key in keys)})"
+        if len(keys) == 1:
+            # As a list of one row the server would not look it up in the index.
+            return " AND ".join(
+                f"{part.sql} = {part.literal(value)}" for part, value in zip(self.parts, keys[0], strict=True)
+            )
         columns = ", ".join(part.sql for part in self.parts)
         rows = ", ".join(
             "(" + ", ".join(part.literal(value) for part, value in zip(self.parts, key, strict=True)) + ")"

@@ -81,12 +81,12 @@ def survey(connection: Connection, target: Target) -> Survey:
         f"SELECT count(*), coalesce(sum({found.sql} IS TRUE), 0), min(if({found.sql}, {found.moment}, NULL)),"
         f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
     ).one()
-    size = _table_bytes(connection, table.name)
+    size = table_bytes(connection, table.name)
     return Survey(
         rows=int(rows),
         expired=int(expired),
-        oldest=_instant(oldest, found.zone),
-        newest=_instant(newest, found.zone),
+        oldest=instant(oldest, found.zone),
+        newest=instant(newest, found.zone),
         bytes=None if size is None or not rows else size * int(expired) // int(rows),
         exact=True,
         method="scan",
@@ -102,7 +102,7 @@ def _count_up_to(connection: Connection, name: TableName, index: Index, found: C
     )
 
 
-def _table_bytes(connection: Connection, name: TableName) -> int | None:
+def table_bytes(connection: Connection, name: TableName) -> int | None:
     size = connection.exec_driver_sql(
         "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.PARTITIONS"
         " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
@@ -112,7 +112,7 @@ def _table_bytes(connection: Connection, name: TableName) -> int | None:
     return None if size is None else int(size)
 
 
-def _instant(value: object, zone: ZoneInfo) -> datetime | None:
+def instant(value: object, zone: ZoneInfo) -> datetime | None:
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
         return None

@@ -93,7 +93,7 @@ def read_url(url: URL) -> Options:
     return Options(url=plain, binlog=binlog == "on")
 
 
-def open_database(options: Options, *, deleting: bool) -> Database:
+def open_database(options: Options, *, deleting: bool = False, by_key_only: bool = False) -> Database:
     """A pool of connections; those that delete give way sooner and can be kept out of the binary log."""
     database = create_engine(
         options.url,
@@ -105,9 +105,10 @@ def open_database(options: Options, *, deleting: bool) -> Database:
         execution_options={"no_parameters": True},
         connect_args={"charset": "utf8mb4"} if "charset" not in options.url.query else {},
     )
-    statements = session_statements(deleting=deleting, binlog=options.binlog)
+    statements = session_statements(deleting=deleting, by_key_only=by_key_only, binlog=options.binlog)
 
-    @event.listens_for(database, "connect")
+    # First of all: what SQLAlchemy then finds out about the session must be true of it.
+    @event.listens_for(database, "connect", insert=True)
     def _configure(raw: Any, record: object) -> None:
         with raw.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
@@ -115,7 +116,23 @@ def open_database(options: Options, *, deleting: bool) -> Database:
             for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else ()):
                 cursor.execute(statement)
 
+    @event.listens_for(database, "before_cursor_execute", retval=True)
+    def _mark(
+        connection: object, cursor: object, statement: str, parameters: Any, context: Any, many: bool
+    ) -> tuple[str, Any]:
+        # A user's own statement stays as typed. The driver recognises an INSERT of many rows by its first word.
+        ours = deleting or context.compiled is not None
+        return (statement if many or not ours else marked(statement)), parameters
+
     return database
+
+
+MARK = "/* lapse"
+"""How Lapse's statements begin: others, and Lapse's own gauges, tell them from the application's by it."""
+
+
+def marked(statement: str) -> str:
+    return statement if statement.startswith(MARK) else f"{MARK} */ {statement}"
 
 
 _MARIADB_ONLY = (
@@ -124,12 +141,28 @@ _MARIADB_ONLY = (
 )
 
 
-def session_statements(*, deleting: bool, binlog: bool) -> tuple[str, ...]:
+def session_statements(*, deleting: bool, by_key_only: bool, binlog: bool) -> tuple[str, ...]:
+    """`by_key_only`: a DELETE finds its rows by the key, even in a table of one page, or is refused."""
     seconds = DELETE_SECONDS if deleting else PATIENT_SECONDS
     statements = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{LENIENT_MODE if deleting else STRICT_MODE}',"
         f" innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, foreign_key_checks = 1,"
-        " sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_auto_is_null = 0",
+        f" sql_safe_updates = {int(by_key_only)}, sql_select_limit = DEFAULT, sql_auto_is_null = 0",
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     )
     return (*statements, "SET SESSION sql_log_bin = 0") if deleting and not binlog else statements
+
+
+_NO_TRANSACTION = frozenset({"BEGIN", "START", "COMMIT", "ROLLBACK", "SET", "SHOW", "USE", "KILL", "FLUSH", "XA", ""})
+_IN_TRANSACTION = 1
+"""The bit of the protocol's status flags."""
+
+
+def in_transaction(raw: Any) -> bool:
+    return bool(raw.server_status & _IN_TRANSACTION)
+
+
+def begin_implicitly(raw: Any, verb: str) -> None:
+    """Sessions commit by themselves, so PEP 249's transaction has to be asked for."""
+    if verb not in _NO_TRANSACTION and not in_transaction(raw):
+        raw.begin()

@@ -39,7 +39,7 @@ CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""
-FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 128, 8, 1 << 17
+FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4096, 8, 1 << 17
 
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")
@@ -172,7 +172,7 @@ class PostgresDeleter(Deleter):
         connection.exec_driver_sql("; ".join(statements))
 
     def _statement(self, limit: int, *, careful: bool) -> str:
-        addresses = "ARRAY(SELECT at FROM seen)"
+        addresses = "(SELECT addresses FROM seen)::tid[]"
         if careful:
             addresses = (
                 f"ARRAY(SELECT ctid FROM {self._table} WHERE ctid = ANY({addresses})"
@@ -186,9 +186,15 @@ class PostgresDeleter(Deleter):
             suffix=" RETURNING 1",
         ).sql()
         return (
-            f"WITH seen AS MATERIALIZED ({self._list(limit)}), gone AS ({delete})"
-            f" SELECT (SELECT count(*) FROM seen) AS count, ({self._last()}) AS last,"
-            " (SELECT count(*) FROM gone) AS deleted"
+            f"WITH seen AS MATERIALIZED ({self._seen(limit)}), gone AS ({delete})"
+            " SELECT count, last, (SELECT count(*) FROM gone) AS deleted FROM seen"
+        )
+
+    def _seen(self, limit: int, *, everything: bool = False) -> str:
+        """One row, with the addresses as an array: cheaper than as many rows, of which each would be stored twice."""
+        return (
+            f"SELECT array_agg(at) AS addresses, count(*) AS count, {self._last()} AS last"
+            f" FROM ({self._list(limit, everything=everything)}) listed"
         )
 
     def _left_behind(self, connection: Connection, seen: Seen) -> tuple[int, int]:
@@ -210,8 +216,7 @@ class PostgresDeleter(Deleter):
         """Move past the next expired row, leaving it where it is."""
         with transaction(connection, WORKING):
             row = connection.exec_driver_sql(
-                f"WITH seen AS MATERIALIZED ({self._list(1, everything=True)})"
-                f" SELECT (SELECT count(*) FROM seen) AS count, ({self._last()}) AS last, 0 AS deleted"
+                f"SELECT count, last, 0 AS deleted FROM ({self._seen(1, everything=True)}) seen"
             ).mappings()
             seen = Seen(**row.one())
             batch = self._batch(seen, 1, everything=True)
@@ -244,7 +249,7 @@ class PostgresDeleter(Deleter):
 
     @abstractmethod
     def _last(self) -> str:
-        """SELECT what the next cursor is made of, from `seen`."""
+        """What the next cursor is made of, as an aggregate of the rows listed."""
 
     @abstractmethod
     def _until(self, seen: Seen) -> str:
@@ -286,7 +291,7 @@ class BlockDeleter(PostgresDeleter):
         )
 
     def _last(self) -> str:
-        return "SELECT max(at)::text FROM seen"
+        return "max(at)::text"
 
     def _until(self, seen: Seen) -> str:
         return f"ctid >= {_address(*self._position)} AND ctid <= '{seen.last}'::tid"
@@ -338,7 +343,8 @@ class IndexDeleter(PostgresDeleter):
         )
 
     def _last(self) -> str:
-        return "SELECT ARRAY[moment::text, at::text] FROM seen ORDER BY moment DESC, at DESC LIMIT 1"
+        # They are listed in order, so the last address belongs to the latest moment.
+        return "ARRAY[max(moment)::text, (array_agg(at))[count(*)::integer]::text]"
 
     def _until(self, seen: Seen) -> str:
         moment, address = seen.last
@@ -350,46 +356,9 @@ class IndexDeleter(PostgresDeleter):
             examined=seen.count,
             selected=seen.count,
             deleted=seen.deleted,
-            cursor=json.dumps(seen.last) if seen.last else self._cursor,
+            cursor=json.dumps(seen.last) if seen.count else self._cursor,
             done=seen.count < limit,
         )
-
-
-class PartitionDeleter(Deleter):
-    """The whole leaf goes: counted while nobody can write to it, dropped in the same transaction.
-
-    The table above is locked for the drop alone. A lock that does not come soon is given up and tried again later, so
-    nobody queues behind it for long.
-    """
-
-    def __init__(self, work: Work, parent: str) -> None:
-        self._work = work
-        self._parent = parent
-
-    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
-        leaf = relation(self._work.table.name)
-        settings = WORKING | {"lock_timeout": str(CAREFUL_MS), "statement_timeout": "0", "enable_seqscan": "on"}
-        with self._work.connect() as connection, transaction(connection, settings):
-            connection.exec_driver_sql(f"LOCK TABLE ONLY {leaf} IN SHARE MODE")
-            live, rows = connection.exec_driver_sql(
-                f"SELECT count(*) FILTER (WHERE ({self._work.condition.sql}) IS NOT TRUE), count(*) FROM ONLY {leaf}"
-            ).one()
-            if live:
-                raise RowUndeletable(f"{live} rows of partition {self._work.table.name.partition} have not expired")
-            connection.exec_driver_sql(f"LOCK TABLE ONLY {self._parent} IN ACCESS EXCLUSIVE MODE")
-            connection.exec_driver_sql(f"DROP TABLE {leaf}")
-            batch = Batch(examined=rows, selected=rows, deleted=rows, cursor="dropped", done=True)
-            checkpoint(connection, batch)
-        return batch
-
-    def skip_one(self, checkpoint: Checkpoint) -> Batch:
-        batch = Batch(selected=1, held=1, cursor="held", done=True)
-        with self._work.connect() as connection, transaction(connection, WORKING):
-            checkpoint(connection, batch)
-        return batch
-
-    def restart(self) -> None:
-        pass
 
 
 def _address(block: int, line: int) -> str:

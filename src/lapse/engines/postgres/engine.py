@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,11 +14,12 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
     condition,
+    forecast,
     gauges,
     hiding,
     inspect,
@@ -29,7 +30,8 @@ from lapse.engines.postgres import (
     showcreate,
     survey,
 )
-from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, PartitionDeleter, Work
+from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, Work
+from lapse.engines.postgres.dropping import PartitionDeleter
 from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported
@@ -58,6 +60,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=True,
         target_seconds=0.07,
+        rows_per_task=500_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -332,6 +335,12 @@ class PostgresEngine(Engine):
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):
             return survey.survey(connection, target)
+
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        with self._reading(connection):
+            return forecast.expiring(connection, declared, instants, exact=exact)
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         with self._reading(connection):

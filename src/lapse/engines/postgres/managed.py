@@ -29,22 +29,21 @@ from lapse.model.table import MANAGED_COLUMN, Table
 
 _COLUMN = quote(MANAGED_COLUMN)
 
-# The arguments are seconds and months for all rows, then name, seconds and months for each partition with its own.
+# The arguments are the interval for all rows, then name and interval for each partition that has its own.
 STAMP_SOURCE = f"""
 DECLARE
-    seconds double precision := TG_ARGV[0];
-    months integer := TG_ARGV[1];
     stamp timestamptz;
 BEGIN
-    FOR i IN 2 .. TG_NARGS - 1 BY 3 LOOP
+    IF TG_NARGS = 1 THEN
+        NEW.{_COLUMN} := timezone('UTC', timezone('UTC', now()) + TG_ARGV[0]::interval);
+        RETURN NEW;
+    END IF;
+    stamp := timezone('UTC', timezone('UTC', now()) + TG_ARGV[0]::interval);
+    FOR i IN 1 .. TG_NARGS - 1 BY 2 LOOP
         IF TG_ARGV[i] = TG_TABLE_NAME THEN
-            seconds := TG_ARGV[i + 1];
-            months := TG_ARGV[i + 2];
+            stamp := timezone('UTC', timezone('UTC', now()) + TG_ARGV[i + 1]::interval);
         END IF;
     END LOOP;
-    stamp := CASE WHEN months = 0 THEN now()
-        ELSE (now() AT TIME ZONE 'UTC' + make_interval(months => months)) AT TIME ZONE 'UTC' END
-        + make_interval(secs => seconds);
     IF TG_OP = 'INSERT' OR NEW.{_COLUMN} < stamp THEN
         NEW.{_COLUMN} := stamp;
     END IF;
@@ -154,13 +153,13 @@ def _triggers(table: Table, policy: Policy) -> dict[str, str]:
 
 def _arguments(policy: Policy) -> list[str]:
     assert policy.expire_after is not None
-    arguments = _pair(policy.expire_after)
+    arguments = [_words(policy.expire_after)]
     for rule in policy.partitions:
         if rule.column is None:
-            arguments += [rule.partition, *_pair(rule.after)]
+            arguments += [rule.partition, _words(rule.after)]
     return arguments
 
 
-def _pair(after: Interval) -> list[str]:
+def _words(after: Interval) -> str:
     seconds, rest = divmod(after.micros, 1_000_000)
-    return [f"{seconds}.{rest:06}" if rest else str(seconds), str(after.months)]
+    return f"{after.months} months {seconds}.{rest:06} seconds"

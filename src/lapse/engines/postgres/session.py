@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import cache
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote
 from lapse.errors import (
@@ -33,6 +34,8 @@ APPLICATION_NAME = "lapse"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 """Said in full, as the database or the role may have other defaults."""
 CONNECT_SECONDS = 10
+IDLE_SECONDS = 2.0
+_RETURNED_AT = "lapse_returned_at"
 
 _RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006", "57014"})
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
@@ -53,7 +56,7 @@ CATALOG_GRANTS = (
 
 def open_database(url: URL) -> Database:
     try:
-        import psycopg  # noqa: F401 - only to say clearly what is missing
+        import psycopg
     except ImportError:
         raise UnsupportedUrl(
             "the PostgreSQL driver psycopg is not installed", hint="pip install 'lapse-ttl[postgres]'"
@@ -68,7 +71,6 @@ def open_database(url: URL) -> Database:
         use_native_hstore=False,
         # Otherwise the driver looks for placeholders in statements that have no parameters.
         execution_options={"no_parameters": True},
-        pool_pre_ping=True,
         pool_size=20,
         max_overflow=60,
     )
@@ -81,6 +83,19 @@ def open_database(url: URL) -> Database:
         raw.autocommit = True
         raw.execute("SET TIME ZONE 'UTC'")
         raw.autocommit = before
+
+    @event.listens_for(database, "checkout")
+    def _look_alive(raw: Any, record: Any, proxy: object) -> None:
+        """A connection that has been idle may be dead; one that was in use a moment ago is not worth a round trip."""
+        if monotonic() - record.info.get(_RETURNED_AT, monotonic()) > IDLE_SECONDS:
+            try:
+                raw.execute("")
+            except psycopg.Error as error:
+                raise DisconnectionError(str(error)) from error
+
+    @event.listens_for(database, "checkin")
+    def _note_return(raw: Any, record: Any) -> None:
+        record.info[_RETURNED_AT] = monotonic()
 
     return database
 

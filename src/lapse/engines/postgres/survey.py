@@ -52,6 +52,16 @@ def estimate_rows(connection: Connection, table: Table) -> int:
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
 
 
+def total_bytes(connection: Connection, table: Table) -> int:
+    """Indexes and long values included."""
+    return int(
+        connection.exec_driver_sql(
+            "SELECT pg_total_relation_size(to_regclass(%(name)s))", {"name": relation(table.name)}
+        ).scalar_one()
+        or 0
+    )
+
+
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
@@ -93,9 +103,7 @@ def _expected_expired(connection: Connection, table: Table, found: Condition) ->
 def survey(connection: Connection, target: Target) -> Survey:
     table = target.declared.table
     found = condition.at(target.declared, target.cutoff)
-    size = connection.exec_driver_sql(
-        "SELECT pg_total_relation_size(to_regclass(%(name)s))", {"name": relation(table.name)}
-    ).scalar_one()
+    size = total_bytes(connection, table)
     total = estimate_rows(connection, table)
     if total > EXACT_ROWS:
         expired = min(_expected_expired(connection, table, found), total)
@@ -110,9 +118,9 @@ def survey(connection: Connection, target: Target) -> Survey:
     return Survey(
         rows=total,
         expired=expired,
-        oldest=_utc(oldest),
-        newest=_utc(newest),
-        bytes=int(size) * expired // total if total else 0,
+        oldest=utc(oldest),
+        newest=utc(newest),
+        bytes=size * expired // total if total else 0,
         exact=method == "scan",
         method=method,
     )
@@ -142,5 +150,5 @@ def sample(connection: Connection, target: Target, count: int) -> list[Mapping[s
     return [dict(row) for row in rows.mappings()]
 
 
-def _utc(moment: Any) -> datetime | None:
+def utc(moment: Any) -> datetime | None:
     return moment.astimezone(UTC) if isinstance(moment, datetime) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,9 +19,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from lapse.clock import Clock, SystemClock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Survey, Target
 from lapse.engines.features import Features
-from lapse.engines.sqlite import condition, inspect, managed, times
+from lapse.engines.sqlite import condition, forecast, inspect, managed, times
 from lapse.engines.sqlite.delete import INCLUSIVE, IndexDeleter, KeyDeleter, RowidDeleter, encode_key
 from lapse.engines.sqlite.names import insert_trigger, quote, row_address, update_trigger
 from lapse.errors import (
@@ -258,11 +258,8 @@ class SqliteEngine(Engine):
         name = quote(table.name.name)
         if table.key:
             return int(connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one())
-        address = row_address(table)
-        low, high = connection.exec_driver_sql(
-            f"SELECT (SELECT min({address}) FROM {name}), (SELECT max({address}) FROM {name})"
-        ).one()
-        return 0 if low is None else int(high - low + 1)
+        low, high = forecast.row_ids(connection, table)
+        return 0 if low is None else high - low + 1
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         table = target.declared.table
@@ -275,10 +272,7 @@ class SqliteEngine(Engine):
             return [] if last is None else [KeyRange(end=INCLUSIVE + encode_key(last))]
         if target.path.kind is PathKind.INDEX:
             return [KeyRange()]
-        address = row_address(table)
-        low, high = connection.exec_driver_sql(
-            f"SELECT (SELECT min({address}) FROM {name}), (SELECT max({address}) FROM {name})"
-        ).one()
+        low, high = forecast.row_ids(connection, table)
         if low is None:
             return []
         edges = sorted({low + (high + 1 - low) * i // pieces for i in range(pieces)} | {high + 1})
@@ -306,7 +300,7 @@ class SqliteEngine(Engine):
             f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
             f" max({found.instant}) FILTER (WHERE {found.sql}) FROM {name}"
         ).one()
-        size = _table_bytes(connection, target.declared.table.name.name)
+        size = forecast.table_bytes(connection, target.declared.table.name.name)
         return Survey(
             rows=int(rows),
             expired=int(expired),
@@ -316,6 +310,11 @@ class SqliteEngine(Engine):
             exact=True,
             method="scan",
         )
+
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        return forecast.expiring(connection, declared, instants, exact=exact)
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         found = condition.at(connection, target.declared, target.cutoff)
@@ -386,15 +385,6 @@ def _index_advice(declared: Declared) -> list[Advice]:
 def _create_index(table: str, columns: tuple[str, ...]) -> str:
     name = "_".join((table, *columns))
     return f"CREATE INDEX {quote(name)} ON {quote(table)} ({', '.join(quote(column) for column in columns)});"
-
-
-def _table_bytes(connection: Connection, table: str) -> int | None:
-    try:
-        size = connection.exec_driver_sql("SELECT sum(pgsize) FROM dbstat WHERE name = ?", (table,)).scalar()
-    except DBAPIError:
-        # dbstat is compiled in only on some builds.
-        return None
-    return None if size is None else int(size)
 
 
 def _scratch_file() -> str:

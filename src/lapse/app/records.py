@@ -1,4 +1,4 @@
-"""What `--json` prints: stable names, ISO 8601 times, null for what is not there."""
+"""What `--json` prints and the JSON API answers: stable names, ISO 8601 times, null for what is not there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 from datetime import datetime
 from typing import Any
 
-from lapse.app import Finding, Preview, RunResult, TableStatus
+from lapse.app.doctor import Finding
+from lapse.app.forecast import Forecast
+from lapse.app.preview import Preview
+from lapse.app.status import TableStatus
 from lapse.model.job import Job
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
+from lapse.runner.worker import RunResult
 
 Record = dict[str, Any]
 
@@ -24,7 +28,7 @@ def job_record(job: Job) -> Record:
         "job_id": job.id,
         **table_record(job.table),
         "status": str(job.status),
-        "reason": job.reason,
+        "reason": job.reason or job.waiting_for,
         "cutoff": _time(job.cutoff),
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
@@ -41,6 +45,7 @@ def job_record(job: Job) -> Record:
         "errors": counts.errors,
         "batches": counts.batches,
         "policy_version": job.policy_version,
+        "summary": None if job.summary is None else json.loads(job.summary),
     }
 
 
@@ -57,6 +62,10 @@ def status_record(status: TableStatus) -> Record:
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
         "native": dict(status.native),
+        "promise": str(status.promise.standing),
+        "promise_reason": status.promise.reason,
+        "lateness_seconds": status.promise.lateness.total_seconds(),
+        "delete_within_seconds": status.promise.within.total_seconds(),
     }
 
 
@@ -67,7 +76,7 @@ def run_record(result: RunResult) -> Record:
         "failed": result.failed,
         "reclaimed_bytes": result.reclaimed_bytes,
         "jobs": [job_record(job) for job in result.jobs],
-        "skipped": [{**table_record(skip.table), "reason": skip.reason} for skip in result.skipped],
+        "skipped": [{**table_record(skip.table), "reason": skip.reason, "held": skip.held} for skip in result.skipped],
     }
 
 
@@ -81,6 +90,8 @@ def preview_record(preview: Preview) -> Record:
         "expired_bytes": survey.bytes,
         "exact": survey.exact,
         "method": survey.method,
+        "margin": survey.margin,
+        "expected_seconds": preview.seconds,
         "oldest": _time(survey.oldest),
         "newest": _time(survey.newest),
         "path": str(preview.path.kind),
@@ -90,14 +101,39 @@ def preview_record(preview: Preview) -> Record:
         "sample": [dict(row) for row in preview.sample],
         "foreign_keys": [
             {
-                "table": str(reference.table),
-                "columns": list(reference.columns),
-                "action": str(reference.action),
-                "indexed": reference.indexed,
+                "table": str(child.reference.table),
+                "columns": list(child.reference.columns),
+                "action": str(child.reference.action),
+                "indexed": child.reference.indexed,
+                "rows_per_row": child.per_row,
             }
-            for reference in preview.references
+            for child in preview.children
         ],
         "advice": [{"text": advice.text, "statement": advice.statement} for advice in preview.advice],
+        "forecast": forecast_record(preview.forecast),
+    }
+
+
+def forecast_record(forecast: Forecast) -> Record:
+    steady = forecast.steady
+    return {
+        "at": _time(forecast.at),
+        "ttl": None if forecast.ttl is None else str(forecast.ttl),
+        "rows": forecast.rows,
+        "bytes": forecast.bytes,
+        "expired": forecast.expired,
+        "exact": forecast.exact,
+        "method": forecast.method,
+        "margin": forecast.margin,
+        "days": [{"start": _time(day.start), "rows": day.rows, "bytes": day.bytes} for day in forecast.days],
+        "steady_state": None
+        if steady is None
+        else {
+            "ttl": str(steady.ttl),
+            "rows_per_day": steady.rows_per_day,
+            "rows": steady.rows,
+            "bytes": steady.bytes,
+        },
     }
 
 

@@ -1,0 +1,149 @@
+"""Database metrics: the state that all workers share, read from the catalog at every scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily
+
+from lapse import metrics
+from lapse._version import __version__
+from lapse.app.health import Health, PolicyHealth
+from lapse.app.progress import JobProgress
+from lapse.catalog.workers import WorkerRow
+from lapse.errors import CatalogMissing, LapseError
+from lapse.metrics import DEFAULT_LABEL, Definition, family
+from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
+
+DELAYS = (("1h", 1), ("2h", 2), ("6h", 6), ("12h", 12), ("24h", 24), ("72h", 72), ("168h", 168))
+MORE = "more"
+PAUSE_WORDS = {"paused by request": "request", "ttl_pause is on": "ttl_pause", "outside the schedule window": "window"}
+OTHER = "other"
+
+
+class Shared(Protocol):
+    """What there is to read; the facade has it."""
+
+    def health(self) -> list[PolicyHealth]: ...
+
+    def progress(self) -> list[JobProgress]: ...
+
+    def workers(self) -> list[WorkerRow]: ...
+
+    def alive_since(self) -> datetime: ...
+
+    def clock(self) -> datetime: ...
+
+    def inserted_rows(self) -> dict[int, int]: ...
+
+
+class CatalogCollector:
+    """Prometheus's collector protocol. A database that is away is a value, not a failed scrape."""
+
+    def __init__(self, shared: Shared, engine: str) -> None:
+        self._shared = shared
+        self._engine = engine
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Empty, so that registering reads nothing."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield _gauge(metrics.BUILD_INFO, [((__version__, self._engine), 1)])
+        try:
+            families = list(self._read())
+        except CatalogMissing:
+            families = []
+        except LapseError:
+            yield _gauge(metrics.DATABASE_UP, [((), 0)])
+            return
+        yield _gauge(metrics.DATABASE_UP, [((), 1)])
+        yield from families
+
+    def _read(self) -> Iterator[GaugeMetricFamily]:
+        before = datetime.now(UTC)
+        now = self._shared.clock()
+        middle = before + (datetime.now(UTC) - before) / 2
+        yield _gauge(metrics.CLOCK_OFFSET, [((), (now - middle).total_seconds())])
+        healths, running = self._shared.health(), self._shared.progress()
+        yield from _fleet(self._shared.workers(), self._shared.alive_since())
+        yield from _jobs(running, now)
+        yield from _tables(healths)
+        yield from _per_table(healths, running, self._shared.inserted_rows())
+
+
+def _fleet(workers: list[WorkerRow], alive_since: datetime) -> Iterator[GaugeMetricFamily]:
+    alive = sum(worker.heartbeat_at >= alive_since for worker in workers)
+    yield _gauge(metrics.WORKERS, [(("alive",), alive), (("silent",), len(workers) - alive)])
+
+
+def _jobs(running: list[JobProgress], now: datetime) -> Iterator[GaugeMetricFamily]:
+    statuses = Counter(progress.job.status for progress in running)
+    yield _gauge(metrics.JOB_STATUS, [((str(status),), statuses[status]) for status in ACTIVE_STATUSES])
+    paused = [progress.job for progress in running if progress.job.status is JobStatus.PAUSED]
+    reasons = Counter(PAUSE_WORDS.get(job.reason or "", OTHER) for job in paused)
+    yield _gauge(metrics.PAUSED_JOBS, [((word,), reasons[word]) for word in (*PAUSE_WORDS.values(), OTHER)])
+    ages = [(now - progress.job.created_at).total_seconds() for progress in running]
+    yield _gauge(metrics.OLDEST_JOB, [((), max(ages, default=0.0))])
+    tasks = Counter(state.task.status for progress in running for state in progress.tasks)
+    yield _gauge(metrics.TASK_STATUS, [((str(status),), tasks[status]) for status in TaskStatus])
+
+
+def _tables(healths: list[PolicyHealth]) -> Iterator[GaugeMetricFamily]:
+    counts = Counter(each.health for each in healths)
+    yield _gauge(metrics.TABLES, [((str(health),), counts[health]) for health in Health])
+    yield _gauge(metrics.FAILING, [((), sum(each.is_failing for each in healths))])
+    delays = Counter(_delay(each) for each in healths)
+    yield _gauge(metrics.WATERMARK_DELAY, [((name,), delays[name]) for name in (*dict(DELAYS), MORE)])
+
+
+def _delay(health: PolicyHealth) -> str:
+    hours = health.lateness.total_seconds() / 3600
+    return next((name for name, most in DELAYS if hours <= most), MORE)
+
+
+def _per_table(
+    healths: list[PolicyHealth], running: list[JobProgress], inserted: dict[int, int]
+) -> Iterator[GaugeMetricFamily]:
+    labels = {each.stored.id: label_of(each) for each in healths}
+
+    def gauge(
+        definition: Definition, values: Iterable[tuple[int, float | None]], merge: Callable[[Iterable[float]], float]
+    ) -> GaugeMetricFamily:
+        """One value a label; tables that share the default one are merged."""
+        found: dict[str, list[float]] = {}
+        for policy_id, value in values:
+            if value is not None and policy_id in labels:
+                found.setdefault(labels[policy_id], []).append(value)
+        return _gauge(definition, [((label,), merge(each)) for label, each in found.items()])
+
+    yield gauge(metrics.LATENESS, ((h.stored.id, h.lateness.total_seconds()) for h in healths), max)
+    yield gauge(metrics.PROMISE_USED, ((h.stored.id, h.promise_used) for h in healths), max)
+    yield gauge(metrics.HELD_ROWS, ((h.stored.id, h.held) for h in healths), sum)
+    yield gauge(metrics.TOTAL_ROWS, ((h.stored.id, h.counted.rows if h.counted else None) for h in healths), sum)
+    yield gauge(metrics.EXPIRED_ROWS, ((h.stored.id, h.counted.expired if h.counted else None) for h in healths), sum)
+    yield gauge(metrics.LAST_SUCCESS, ((h.stored.id, _timestamp(h.last_success_at)) for h in healths), min)
+    yield gauge(metrics.NEXT_RUN, ((h.stored.id, _timestamp(h.next_run_at)) for h in healths), min)
+    etas = ((p.job.policy_id, p.eta.total_seconds() if p.eta is not None else None) for p in running)
+    yield gauge(metrics.ETA, etas, max)
+    active = ((p.job.policy_id, sum(s.task.status is TaskStatus.RUNNING for s in p.tasks)) for p in running)
+    yield gauge(metrics.ACTIVE_TASKS, [*((h.stored.id, 0) for h in healths), *active], sum)
+    yield gauge(metrics.INSERT_ROWS, inserted.items(), sum)
+
+
+def label_of(health: PolicyHealth) -> str:
+    return str(health.stored.table) if health.stored.policy.label_metrics else DEFAULT_LABEL
+
+
+def _timestamp(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _gauge(definition: Definition, samples: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
+    result = family(definition)
+    for labels, value in samples:
+        result.add_metric(labels, value)
+    return result

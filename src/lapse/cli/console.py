@@ -1,0 +1,39 @@
+"""`lapse console`: look at a database in the browser."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from lapse.cli.listening import AllowActions, Token, listening
+from lapse.cli.logs import LogFormat, LogFormatOption, configure_logging
+from lapse.cli.opening import Url, open_database
+from lapse.cli.stopping import stop_on_signals
+
+DEFAULT_LISTEN = "127.0.0.1:8321"
+
+
+def console(
+    url: Url = None,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve it.")] = DEFAULT_LISTEN,
+    allow_actions: AllowActions = False,
+    token: Token = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+) -> None:
+    """Serve the web console without working: look at what the workers of this database do, until Ctrl-C.
+
+    Workers serve the same with `lapse worker --listen`. Actions asked for here are carried out by the workers.
+
+    Example: `lapse console sqlite:///app.db --listen 127.0.0.1:8321 --allow-actions`
+    """
+    configure_logging(log_format, logging.INFO)
+    stopped = Event()
+    with (
+        open_database(url) as database,
+        stop_on_signals(stopped.set),
+        listening(database, database.metrics(), listen, token=token, allow_actions=allow_actions),
+    ):
+        stopped.wait()

@@ -1,0 +1,55 @@
+"""The web server beside a command: its options, and its life."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from lapse import console
+from lapse.app import Lapse
+from lapse.console.options import TOKEN_VARIABLE
+from lapse.metrics import Metrics
+
+log = logging.getLogger("lapse.console")
+
+AllowActions = Annotated[
+    bool, typer.Option("--allow-actions", help="Let visitors run, pause, resume and cancel; otherwise they only look.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar=TOKEN_VARIABLE,
+        show_envvar=False,
+        help=f"What visitors must show; required off this machine. Better in ${TOKEN_VARIABLE}: others see arguments.",
+    ),
+]
+
+
+@contextmanager
+def listening(
+    database: Lapse,
+    metrics: Metrics,
+    listen: str,
+    *,
+    token: str | None,
+    allow_actions: bool,
+    worker_id: str | None = None,
+    is_working: Callable[[], bool] = lambda: True,
+) -> Iterator[str]:
+    """Serves inside it; gives the console's address."""
+    console.require()
+    # The libraries of the console are an extra: what needs them is imported when it is asked for.
+    from lapse.console.application import build
+    from lapse.console.server import Server, bind
+
+    host, port = console.parse_listen(listen)
+    wanted = console.Options(host=host, port=port, token=token or None, allow_actions=allow_actions)
+    bound, options = bind(wanted)
+    app = build(database, metrics, options, worker_id=worker_id, is_working=is_working)
+    with Server(app, bound):
+        log.info("console and metrics on %s", options.url)
+        yield options.url

@@ -1,0 +1,69 @@
+"""Log lines on stderr, as text or JSON, and the listener that writes what jobs do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lapse.model.job import Job
+from lapse.model.secret import mask
+from lapse.runner.events import BatchDone, Cause, Silent
+
+log = logging.getLogger("lapse.worker")
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look, on stderr: text or json.")]
+
+
+class JobLog(Silent):
+    """A Listener that writes to the log."""
+
+    def job_created(self, job: Job) -> None:
+        log.info("job %d of table %s begins: %s", job.id, job.table, job.path.evidence)
+
+    def job_ended(self, job: Job) -> None:
+        level = logging.INFO if job.reason is None else logging.WARNING
+        reason = f": {job.reason}" if job.reason else ""
+        log.log(level, "job %d of table %s %s, %d rows deleted%s", job.id, job.table, job.status, job.counts.deleted,
+                reason)  # fmt: skip
+
+    def batch_done(self, event: BatchDone) -> None:
+        log.debug("job %d: %d rows deleted in %.1f ms", event.job.id, event.batch.deleted, event.seconds * 1000)
+
+    def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
+        log.debug("job %d waits %.2f s: %s", job.id, seconds, reason)
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_moment(record)} {record.levelname.lower():7} {mask(record.getMessage())}"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps(fields | {"message": mask(record.getMessage())}, ensure_ascii=False)
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def configure_logging(form: LogFormat, level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form is LogFormat.JSON else _TextFormatter())
+    root = logging.getLogger("lapse")
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    root.propagate = False

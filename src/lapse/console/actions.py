@@ -1,0 +1,127 @@
+"""What a person may ask for: run, pause, resume and cancel, with the question to answer first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapse.app import PolicyHealth
+from lapse.console.desk import Desk
+from lapse.errors import NotFound
+from lapse.model.job import Job, JobStatus
+from lapse.model.statement import JobAction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """`question` and `done` have a place for the table's name; `is_grave` colours the button."""
+
+    name: str
+    label: str
+    question: str
+    effect: str
+    done: str
+    is_grave: bool = False
+
+
+TABLE_ACTIONS = {
+    action.name: action
+    for action in (
+        Action(
+            name="run",
+            label="Run now",
+            question="Run the TTL job of {} now?",
+            effect="The table becomes due at once. The next worker that looks, within about a second, deletes every "
+            "row that has expired by then. Rate limits and the daily window hold as usual.",
+            done="{} is due: a worker starts its job as soon as it looks.",
+        ),
+        Action(
+            name="pause",
+            label="Pause",
+            question="Pause the TTL of {}?",
+            effect="ttl_pause is set. An active job stops after the batch at hand and no new one starts; expired rows "
+            "stay in the table until you resume.",
+            done="{} is paused.",
+        ),
+        Action(
+            name="resume",
+            label="Resume",
+            question="Resume the TTL of {}?",
+            effect="ttl_pause is reset. A job that was stopped goes on where it was, and the schedule holds again.",
+            done="{} goes on.",
+        ),
+        Action(
+            name="cancel",
+            label="Cancel job",
+            question="Cancel the active job of {}?",
+            effect="The job ends after the batch at hand. Rows that were deleted stay deleted; the rest waits for the "
+            "next scheduled job.",
+            done="The job of {} is being cancelled.",
+            is_grave=True,
+        ),
+    )
+}
+
+JOB_ACTIONS = {
+    action.name: action
+    for action in (
+        Action(
+            name="pause",
+            label="Pause job",
+            question="Pause this job of {}?",
+            effect="The job stops after the batch at hand and keeps its place until you resume it.",
+            done="The job of {} is paused.",
+        ),
+        Action(
+            name="resume",
+            label="Resume job",
+            question="Resume this job of {}?",
+            effect="A worker takes the job up again, where it was.",
+            done="The job of {} goes on.",
+        ),
+        Action(
+            name="cancel",
+            label="Cancel job",
+            question="Cancel this job of {}?",
+            effect=TABLE_ACTIONS["cancel"].effect,
+            done="The job of {} is being cancelled.",
+            is_grave=True,
+        ),
+    )
+}
+
+
+def offered_on_table(health: PolicyHealth) -> list[Action]:
+    """Those that would do something now."""
+    paused = health.stored.policy.pause
+    names = (["resume"] if paused else ["pause"]) + (["cancel"] if health.jobs else [])
+    return [TABLE_ACTIONS[name] for name in (["run"] if not paused and not health.jobs else []) + names]
+
+
+def offered_on_job(job: Job) -> list[Action]:
+    if not job.status.is_active or job.status is JobStatus.CANCELLING:
+        return []
+    return [JOB_ACTIONS[name] for name in ("resume" if job.control == JobAction.PAUSE else "pause", "cancel")]
+
+
+def find(actions: dict[str, Action], name: str) -> Action:
+    try:
+        return actions[name]
+    except KeyError:
+        raise NotFound(f"there is no action {name!r}", hint=f"known actions: {', '.join(actions)}") from None
+
+
+def act_on_table(desk: Desk, policy_id: int, action: Action) -> None:
+    stored, database = desk.stored(policy_id), desk.database
+    match action.name:
+        case "run":
+            database.request_run(stored)
+        case "pause":
+            database.pause(stored)
+        case "resume":
+            database.resume(stored)
+        case _:
+            database.cancel(stored)
+
+
+def act_on_job(desk: Desk, job_id: int, action: Action) -> None:
+    desk.database.control(job_id, JobAction(action.name))

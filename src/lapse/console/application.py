@@ -1,0 +1,141 @@
+"""The web application put together: pages, API, metrics, probes, and one place where errors become answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from lapse.app import Lapse
+from lapse.console import openapi
+from lapse.console.api import PREFIX, Api, json_response
+from lapse.console.desk import Desk
+from lapse.console.guard import Guard, Proof, Visitor
+from lapse.console.options import Options
+from lapse.console.pages import Pages
+from lapse.console.session import Signer
+from lapse.errors import (
+    CatalogMissing,
+    DatabaseUnavailable,
+    LapseError,
+    NotFound,
+    Refused,
+    Retryable,
+    TableNotFound,
+    UsageError,
+)
+from lapse.metrics import Metrics
+
+STATIC = Path(__file__).parent / "static"
+
+log = logging.getLogger(__name__)
+
+
+class _Files(StaticFiles):
+    """Revalidated each time, which costs next to nothing and never shows the style of another version."""
+
+    def file_response(self, *arguments: object, **options: object) -> Response:
+        response = super().file_response(*arguments, **options)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def build(
+    database: Lapse,
+    metrics: Metrics,
+    options: Options,
+    *,
+    worker_id: str | None = None,
+    is_working: Callable[[], bool] = lambda: True,
+) -> ASGIApp:
+    signer = Signer(options.token)
+    desk = Desk(database, metrics, options, signer=signer, worker_id=worker_id, is_working=is_working)
+    pages, api = Pages(desk), Api(desk)
+    document = openapi.document(api.operations)
+    problems = _Problems(desk, pages)
+
+    def healthz(request: Request) -> Response:
+        """The process answers: that is all."""
+        return PlainTextResponse("ok\n")
+
+    def readyz(request: Request) -> Response:
+        try:
+            database.clock()
+        except LapseError:
+            return PlainTextResponse("the database is away\n", 503)
+        return PlainTextResponse("ready\n") if desk.is_working() else PlainTextResponse("stopping\n", 503)
+
+    def exposition(request: Request) -> Response:
+        return Response(desk.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    def described(request: Request) -> Response:
+        return json_response(document)
+
+    app = Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", exposition),
+            Route(f"{PREFIX}/openapi.json", described),
+            *api.routes(),
+            *pages.routes(),
+            Mount("/static", _Files(directory=STATIC)),
+        ],
+        exception_handlers={
+            LapseError: problems.lapse,  # type: ignore[dict-item]
+            HTTPException: problems.http,  # type: ignore[dict-item]
+            Exception: problems.unexpected,
+        },
+    )
+    return Guard(app, options, signer)
+
+
+class _Problems:
+    def __init__(self, desk: Desk, pages: Pages) -> None:
+        self._desk = desk
+        self._pages = pages
+
+    def lapse(self, request: Request, error: LapseError) -> Response:
+        hint = None if error.hint is None else self._desk.safe(error.hint)
+        return self._answer(request, _status(error), self._desk.safe(error.message), hint)
+
+    def http(self, request: Request, error: HTTPException) -> Response:
+        title = "There is no such page" if error.status_code == 404 else error.detail
+        return self._answer(request, error.status_code, title, None)
+
+    def unexpected(self, request: Request, error: Exception) -> Response:
+        log.exception("the console met an error it does not know")
+        return self._answer(request, 500, "Something went wrong", "the worker's log has the details")
+
+    def _answer(self, request: Request, status: int, title: str, hint: str | None) -> Response:
+        if request.url.path.startswith(PREFIX):
+            return json_response({"error": title, "hint": hint}, status)
+        if not hasattr(request.state, "visitor"):
+            request.state.visitor = Visitor(proof=Proof.LOCAL, session=self._desk.signer.start(time()), is_new=False)
+        return self._pages.problem(request, status, title, hint)
+
+
+def _status(error: LapseError) -> int:
+    match error:
+        case NotFound() | TableNotFound() | CatalogMissing():
+            return 404
+        case UsageError():
+            return 400
+        case DatabaseUnavailable() | Retryable():
+            return 503
+        case Refused():
+            return 409
+    return 500
+
+
+__all__ = ["build"]

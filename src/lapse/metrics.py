@@ -1,0 +1,170 @@
+"""What Lapse tells Prometheus: every metric is defined here once, with its labels and its meaning.
+
+Two kinds by where they come from. *Process* metrics count what this worker does, and add up over a fleet. *Database*
+metrics describe the state that all workers share, read at every scrape, so each worker reports the same value: take
+`max`, not `sum`, over instances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+
+PREFIX = "lapse_ttl_"
+DEFAULT_LABEL = "default"
+"""The table label of all tables whose policy does not set `ttl_label_metrics`: the number of series stays bounded."""
+BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TASK_BUCKETS_SECONDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+
+
+class Origin(StrEnum):
+    PROCESS = "process"
+    DATABASE = "database"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Definition:
+    name: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    help: str
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.DATABASE if self.kind is Kind.GAUGE else Origin.PROCESS
+
+
+def _define(name: str, kind: Kind, help_text: str, *labels: str) -> Definition:
+    return Definition(name=PREFIX + name, kind=kind, labels=labels, help=help_text)
+
+
+QUERIES = _define("queries_total", Kind.COUNTER, "Statements by type and result.", "table", "sql_type", "result")
+QUERY_DURATION = _define(
+    "query_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time of a statement: `select` looks for expired rows, `delete` is the transaction that removes them.",
+    "table",
+    "sql_type",
+)
+PROCESSED = _define(
+    "processed_expired_rows_total",
+    Kind.COUNTER,
+    "Expired rows found (`select`) and handled (`delete`: `ok` is gone, `error` was held or locked).",
+    "table",
+    "sql_type",
+    "result",
+)
+ROWS_SELECTED = _define("rows_selected_total", Kind.COUNTER, "Expired rows found.", "table")
+ROWS_DELETED = _define("rows_deleted_total", Kind.COUNTER, "Expired rows really deleted.", "table")
+ROWS_HELD = _define("rows_held_total", Kind.COUNTER, "Expired rows that the database would not let go.", "table")
+ROWS_SKIPPED = _define("rows_skipped_total", Kind.COUNTER, "Expired rows passed by because they were locked.", "table")
+DELETE_RETRIES = _define("delete_retries_total", Kind.COUNTER, "Batches tried again after a retryable error.")
+TASK_DURATION = _define(
+    "task_duration_seconds", Kind.HISTOGRAM, "Wall time that a worker spent on one task, from claim to end.", "table"
+)
+PHASE_TIME = _define(
+    "phase_time_seconds_total",
+    Kind.COUNTER,
+    "Where the wall time of tasks went: scan, delete, wait_rate_limit, wait_retry, other.",
+    "phase",
+)
+PAUSES = _define("pauses_total", Kind.COUNTER, "Waits of a task between batches, by cause.", "cause")
+JOBS_CREATED = _define("jobs_created_total", Kind.COUNTER, "Jobs that this worker created.")
+JOBS_ENDED = _define("jobs_ended_total", Kind.COUNTER, "Jobs that this worker saw end, by how they ended.", "status")
+
+DATABASE_UP = _define("database_up", Kind.GAUGE, "1 when the catalog could be read for this scrape, 0 when not.")
+BUILD_INFO = _define("build_info", Kind.GAUGE, "Always 1; the labels tell version and engine.", "version", "engine")
+CLOCK_OFFSET = _define("clock_offset_seconds", Kind.GAUGE, "The database's clock minus this machine's.")
+WORKERS = _define("workers", Kind.GAUGE, "Workers by whether their heartbeat is recent: alive or silent.", "state")
+JOB_STATUS = _define("job_status", Kind.GAUGE, "Active jobs by status: waiting, running, paused, cancelling.", "status")
+PAUSED_JOBS = _define("paused_jobs", Kind.GAUGE, "Paused jobs by reason: request, ttl_pause, window, other.", "reason")
+OLDEST_JOB = _define("oldest_active_job_age_seconds", Kind.GAUGE, "Age of the oldest active job; 0 if there is none.")
+TASK_STATUS = _define("task_status", Kind.GAUGE, "Tasks of active jobs: waiting, running, finished.", "status")
+ACTIVE_TASKS = _define("active_tasks", Kind.GAUGE, "Tasks that a living worker is working on.", "table")
+TABLES = _define("tables", Kind.GAUGE, "Tables with a policy by health: on_time, late, unable, paused.", "health")
+FAILING = _define("failing_tables", Kind.GAUGE, "Tables whose newest job failed or timed out, or that cannot run one.")
+LATENESS = _define(
+    "lateness_seconds",
+    Kind.GAUGE,
+    "Upper bound of how long an expired row has been waiting: now minus the cutoff of the newest finished job.",
+    "table",
+)
+PROMISE_USED = _define(
+    "promise_used_ratio", Kind.GAUGE, "Lateness as a share of `ttl_delete_within`; above 1 is late.", "table"
+)
+WATERMARK_DELAY = _define(
+    "watermark_delay_tables", Kind.GAUGE, "Tables by lateness, each in the first bucket that holds it.", "delay"
+)
+ETA = _define("eta_seconds", Kind.GAUGE, "When the running job will be done at its pace; absent if unknown.", "table")
+TOTAL_ROWS = _define("total_rows", Kind.GAUGE, "Rows, where `ttl_row_stats_poll_interval` counts them.", "table")
+EXPIRED_ROWS = _define(
+    "total_expired_rows", Kind.GAUGE, "Expired rows, where `ttl_row_stats_poll_interval` counts them.", "table"
+)
+HELD_ROWS = _define("held_rows", Kind.GAUGE, "Rows that the newest job could not delete, .", "table")
+INSERT_ROWS = _define(
+    "insert_rows", Kind.GAUGE, "Rows inserted since the engine's counters began; absent where it keeps none.", "table"
+)
+LAST_SUCCESS = _define(
+    "last_success_timestamp_seconds",
+    Kind.GAUGE,
+    "When the newest finished job ended; absent before.",
+    "table",
+)
+NEXT_RUN = _define("next_run_timestamp_seconds", Kind.GAUGE, "When the next job is due.", "table")
+
+DEFINITIONS = tuple(value for value in list(globals().values()) if isinstance(value, Definition))
+"""In the order of the reference."""
+
+
+def family(definition: Definition) -> GaugeMetricFamily:
+    """An empty family to add samples to, for a collector."""
+    return GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
+
+
+class Metrics:
+    """The process's own counters, on a registry of their own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._counters = {
+            definition.name: Counter(definition.name, definition.help, definition.labels, registry=self.registry)
+            for definition in DEFINITIONS
+            if definition.kind is Kind.COUNTER
+        }
+        self._query_duration = Histogram(
+            QUERY_DURATION.name,
+            QUERY_DURATION.help,
+            QUERY_DURATION.labels,
+            registry=self.registry,
+            buckets=BUCKETS_SECONDS,
+        )
+        self._task_duration = Histogram(
+            TASK_DURATION.name,
+            TASK_DURATION.help,
+            TASK_DURATION.labels,
+            registry=self.registry,
+            buckets=TASK_BUCKETS_SECONDS,
+        )
+
+    def query(self, table: str, sql_type: str, seconds: float, *, ok: bool = True) -> None:
+        self.add(QUERIES, 1, table, sql_type, "ok" if ok else "error")
+        if ok:
+            self._query_duration.labels(table, sql_type).observe(seconds)
+
+    def task(self, table: str, seconds: float) -> None:
+        self._task_duration.labels(table).observe(seconds)
+
+    def add(self, definition: Definition, amount: float, *labels: str) -> None:
+        """Nothing is added where there is nothing, so that a series appears with its first event."""
+        if amount > 0:
+            counter = self._counters[definition.name]
+            (counter.labels(*labels) if labels else counter).inc(amount)

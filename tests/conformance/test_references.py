@@ -1,0 +1,27 @@
+"""The statements of the reference documents run as they are printed, where the rest of them is this engine's SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from lapse.errors import LapseError
+from tests.conformance.harness import Harness
+from tests.references import REFERENCE_STATEMENTS, ReferenceStatement
+
+RUNNABLE = [statement for statement in REFERENCE_STATEMENTS if statement.engines and statement.requires is None]
+
+
+@pytest.mark.parametrize("statement", RUNNABLE, ids=[statement.name for statement in RUNNABLE])
+def test_as_printed(h: Harness, statement: ReferenceStatement) -> None:
+    if h.db.engine.dialect not in statement.engines:
+        pytest.skip("apart from its TTL part it is another engine's SQL")
+    for step in statement.setup:
+        h.sql(step)
+    if statement.refused is not None:
+        with pytest.raises(LapseError):
+            h.sql(statement.sql)
+        return
+    h.sql(statement.sql)
+    if statement.kind == "CreateTable":
+        (stored,) = h.db.policies()
+        assert h.db.run(stored.table.name).failed is False

@@ -1,0 +1,54 @@
+"""Server error numbers become Lapse's errors, and say what to do."""
+
+from __future__ import annotations
+
+import pytest
+from pymysql import err
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.mysql.failures import translate
+from lapse.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    Interrupted,
+    LapseError,
+    Retryable,
+    RowUndeletable,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (1205, Retryable),
+        (1213, Retryable),
+        (1969, Retryable),
+        (1197, Retryable),
+        (1317, Interrupted),
+        (1451, RowUndeletable),
+        (1644, RowUndeletable),
+        (1054, Drift),
+        (1146, Drift),
+        (1735, Drift),
+        (2013, DatabaseUnavailable),
+        (1047, DatabaseUnavailable),
+        (1290, DatabaseUnavailable),
+        (1045, DatabaseUnavailable),
+        (1142, DatabaseError),
+        (1064, DatabaseError),
+    ],
+)
+def test_numbers(number: int, kind: type[LapseError]) -> None:
+    found = translate(DBAPIError("SELECT 1", (), err.OperationalError(number, "text")))
+    assert type(found) is kind
+    assert "text" in found.message or kind is Interrupted
+
+
+def test_a_lost_connection_is_unavailable() -> None:
+    error = DBAPIError("SELECT 1", (), err.OperationalError(0, ""), connection_invalidated=True)
+    assert isinstance(translate(error), DatabaseUnavailable)
+
+
+def test_a_trigger_that_breaks_a_constraint_holds_its_row() -> None:
+    assert isinstance(translate(DBAPIError("DELETE", (), err.IntegrityError(1062, "twice"))), RowUndeletable)
