@@ -19,6 +19,7 @@ from tests.backends.mariadb import MariadbServer, has_rocksdb
 
 from lapse.app import Lapse
 
+CHUNK = 20_000
 CUTOFF = "2026-01-01 00:00:00"
 EXPIRED = f"expire_at <= '{CUTOFF}'"
 SERVER = ("--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M", "--innodb-flush-log-at-trx-commit=1")
@@ -120,11 +121,11 @@ class Bench:
                 "CREATE TABLE r (id BIGINT PRIMARY KEY, ts BIGINT UNSIGNED NOT NULL, r INT, pad VARCHAR(220), KEY (r)) "
                 "ENGINE=ROCKSDB COMMENT='ttl_duration=3600;ttl_col=ts;'"
             )
-            self.run("SET rocksdb_bulk_load = 0, rocksdb_commit_in_the_middle = 1")
-            self.run(
-                "INSERT INTO r SELECT id, if(id % 10 = 3, 1, unix_timestamp()), r, pad FROM source WHERE id <= "
-                f"{self.rows}"
-            )
+            for first in range(1, self.rows, CHUNK):
+                self.run(
+                    "INSERT INTO r SELECT id, if(id % 10 = 3, 1, unix_timestamp()), r, pad FROM source "
+                    f"WHERE id BETWEEN {first} AND {first + CHUNK - 1}"
+                )
             started = perf_counter()
             db.run("r")
             seconds = perf_counter() - started

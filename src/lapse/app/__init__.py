@@ -350,6 +350,11 @@ class Lapse:
         with self.catalog.writing() as connection:
             return settings.trust_clock(connection)
 
+    def clock_hold(self) -> str | None:
+        """Why the database's clock is not trusted, until somebody confirms it."""
+        with self.catalog.reading() as connection:
+            return settings.load_settings(connection).clock_hold
+
     def gauges(self) -> tuple[Reading, ...]:
         """How strained the server is, as the controller sees it."""
         return describe_gauges(self.catalog)
