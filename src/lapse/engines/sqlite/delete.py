@@ -186,7 +186,7 @@ class RowidDeleter(_RowidKeys):
         return int(found) if found is not None and (end is None or found < end) else None
 
     def _fit_window(self, seconds: float, expired: int, limit: int) -> None:
-        """A little more than a batch, so that a batch is full and may be found too small; less where reading is slow."""
+        """A little more than a batch, so that a batch is full and may be found too small; less if reading is slow."""
         fitting = int(self._window * limit * SURPLUS / max(expired, 1))
         if seconds > 2 * READ_TARGET_SECONDS:
             fitting = min(fitting, self._window // 2)
