@@ -133,7 +133,9 @@ class BenchTable(ABC):
             cursor.execute(
                 f"CREATE TABLE {name} (id {self.types['bigint']} PRIMARY KEY, expire_at {self.types['time']})"
             )
-            cursor.execute(f"INSERT INTO {name} SELECT r0, expire_at FROM {self.name} ORDER BY r0 LIMIT {SMALL_ROWS}")
+            cursor.execute(
+                f"INSERT INTO {name} SELECT r0, expire_at FROM {self.name} WHERE r0 > 0 ORDER BY r0 LIMIT {SMALL_ROWS}"
+            )
 
     def drop(self) -> None:
         with self.cursor() as cursor:
