@@ -10,7 +10,8 @@ from types import TracebackType
 from sqlalchemy import Connection
 
 from lapse.app.collector import CatalogCollector
-from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.doctor import Doctor
+from lapse.app.finding import Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.health import Health, PolicyHealth, policy_healths

@@ -52,6 +52,16 @@ def estimate_rows(connection: Connection, table: Table) -> int:
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
 
 
+def total_bytes(connection: Connection, table: Table) -> int:
+    """Indexes and long values included."""
+    return int(
+        connection.exec_driver_sql(
+            "SELECT pg_total_relation_size(to_regclass(%(name)s))", {"name": relation(table.name)}
+        ).scalar_one()
+        or 0
+    )
+
+
 def footprint(connection: Connection, table: Table) -> Footprint:
     """Of all partitions together; a partitioned table has no storage of its own."""
     size, inserted = connection.exec_driver_sql(
@@ -61,16 +71,6 @@ def footprint(connection: Connection, table: Table) -> Footprint:
         (relation(table.name), relation(table.name)),
     ).one()
     return Footprint(bytes=int(size), inserted=int(inserted))
-
-
-def total_bytes(connection: Connection, table: Table) -> int:
-    """Indexes and long values included."""
-    return int(
-        connection.exec_driver_sql(
-            "SELECT pg_total_relation_size(to_regclass(%(name)s))", {"name": relation(table.name)}
-        ).scalar_one()
-        or 0
-    )
 
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
