@@ -10,7 +10,8 @@ from types import TracebackType
 from sqlalchemy import Connection
 
 from lapse.app.collector import CatalogCollector
-from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.doctor import Doctor
+from lapse.app.finding import Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.health import Health, PolicyHealth, policy_healths
@@ -348,6 +349,11 @@ class Lapse:
         """Trust the database's clock again after it jumped ahead; False if it was trusted."""
         with self.catalog.writing() as connection:
             return settings.trust_clock(connection)
+
+    def clock_hold(self) -> str | None:
+        """Why the database's clock is not trusted, until somebody confirms it."""
+        with self.catalog.reading() as connection:
+            return settings.load_settings(connection).clock_hold
 
     def gauges(self) -> tuple[Reading, ...]:
         """How strained the server is, as the controller sees it."""

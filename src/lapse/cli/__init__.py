@@ -14,6 +14,7 @@ import typer
 from lapse._version import __version__
 from lapse.cli import (
     apply,
+    bench,
     cancel,
     console,
     convert,
@@ -57,6 +58,7 @@ _COMMANDS = (
     (cancel.cancel, "Control"),
     (settings.settings, "Control"),
     (convert.convert, "More"),
+    (bench.bench, "More"),
 )
 
 app = typer.Typer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lapse.app.policyfile.candidates import Candidate, find_candidate
 from lapse.app.policyfile.plan import Action, Change, FieldChange, FirstRun, Plan, Planner, Problem
-from lapse.app.policyfile.reading import FILE_NAME, PolicyFile, TableEntry, read_file
+from lapse.app.policyfile.reading import FILE_NAME, PolicyFile, TableEntry, entry_from_keys, read_file
 from lapse.app.policyfile.schema import json_schema
 from lapse.app.policyfile.writing import write_file
 
@@ -20,6 +20,7 @@ __all__ = [
     "PolicyFile",
     "Problem",
     "TableEntry",
+    "entry_from_keys",
     "find_candidate",
     "json_schema",
     "read_file",

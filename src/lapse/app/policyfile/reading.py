@@ -12,7 +12,7 @@ from typing import Any
 
 from lapse.app.policyfile.positions import KeyPath, Positions
 from lapse.ddl import parse_expression, recognise_column
-from lapse.errors import FileProblem, LapseError
+from lapse.errors import FileProblem, LapseError, UsageError
 from lapse.model import interval, knobs
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.secret import mask
@@ -206,6 +206,25 @@ def knob_fields(name: str, text: str) -> dict[str, Any]:
         if column is not None:
             return {"column": column[0], "interval": column[1]}
     return {knob.field: value} if knob.field else {}
+
+
+def entry_from_keys(name: str, keys: Mapping[str, Any], *, place: str) -> TableEntry:
+    """The same keys given by a program instead of a file; raises UsageError or PolicyConflict."""
+    unknown = [key for key in keys if key not in (COLUMN, AFTER, EXCLUDE, *_allowed_knobs())]
+    if unknown:
+        raise UsageError(f"{place}: {unknown[0]} is not known", hint=f"known: {', '.join(_allowed_knobs())}")
+    if EXCLUDE in keys:
+        return TableEntry(name=name, policy=None, exclude=str(keys[EXCLUDE]), keeps_pause=True, place=place)
+    if (COLUMN in keys) != (AFTER in keys):
+        raise UsageError(f"{place}: {COLUMN} and {AFTER} belong together")
+    fields: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key == COLUMN:
+            fields |= {"column": str(value), "interval": interval.parse(str(keys[AFTER]), name=AFTER)}
+        elif key != AFTER:
+            fields |= knob_fields(key, _text(value) or "")
+    policy = PolicyChange(set=fields).apply_to(None, name)
+    return TableEntry(name=name, policy=policy, exclude=None, keeps_pause="pause" not in fields, place=place)
 
 
 def _text(value: object) -> str | None:

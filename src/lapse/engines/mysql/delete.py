@@ -26,7 +26,8 @@ from lapse.engines.mysql.names import quote
 from lapse.errors import DatabaseError, Retryable
 from lapse.model.job import KeyRange
 
-READ_TARGET_SECONDS = 0.05
+READ_TARGET_SECONDS = 0.25
+"""For a look, which locks nothing: long enough that a busy server is not asked for scraps."""
 FIRST_ROWS_PER_EXPIRED = 10.0
 MIN_WINDOW = 500
 MAX_WINDOW = 200_000

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Footprint, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
@@ -278,6 +278,7 @@ class PostgresEngine(Engine):
         return [
             *advice.references(declared.table),
             *advice.indexes(declared),
+            *advice.unused(connection, declared),
             *advice.vacuum(connection, declared.table),
         ]
 
@@ -299,6 +300,13 @@ class PostgresEngine(Engine):
 
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return survey.estimate_rows(connection, table)
+
+    def footprint(self, connection: Connection, table: Table) -> Footprint:
+        return survey.footprint(connection, table)
+
+    def covered(self, span: KeyRange, cursor: str | None) -> float | None:
+        """Ranges count blocks; a cursor has the line in its block, too."""
+        return super().covered(span, None if cursor is None else cursor.partition(",")[0])
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):

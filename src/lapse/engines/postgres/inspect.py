@@ -102,7 +102,7 @@ _COMMENTS = """
       JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::regclass
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
-       AND n.nspname <> ALL(%(system)s) AND d.description LIKE '%%ttl%%'
+       AND n.nspname <> ALL(%(system)s) AND d.description ~* 'ttl|expire|retention'
      ORDER BY n.nspname, c.relname"""
 
 

@@ -71,6 +71,8 @@ def open_database(url: URL) -> Database:
         use_native_hstore=False,
         # Otherwise the driver looks for placeholders in statements that have no parameters.
         execution_options={"no_parameters": True},
+        # In the pool, too: a look whether the connection is alive must not open a transaction.
+        isolation_level="AUTOCOMMIT",
         pool_size=20,
         max_overflow=60,
     )
