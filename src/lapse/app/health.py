@@ -121,7 +121,7 @@ def _judge(
     if stopped is not None:
         return Health.PAUSED, stopped
     for part in parts:
-        if part.state == "trouble":
+        if part.state in ("trouble", "held"):
             return Health.UNABLE, part.reason
         if part.current is None and part.last is not None and part.last.status in FAILURES:
             return Health.UNABLE, part.last.reason or f"the last job {part.last.status}"
