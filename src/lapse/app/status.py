@@ -78,6 +78,8 @@ def _status(
     """`last` are the last job that ended and the last that finished."""
     state, reason = _state(stored, physical, job, current, now)
     obstacle = "ttl_pause is on" if stored.policy.pause else current.obstacle(now) or physical.trouble
+    if obstacle is None and stored.policy.guard:
+        obstacle = stored.held
     return TableStatus(
         table=TableName(stored.table.name, stored.table.schema, physical.partition),
         table_id=physical.id,

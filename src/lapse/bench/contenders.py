@@ -130,7 +130,7 @@ def _declare(database: Lapse, table: BenchTable) -> None:
     table.create_small(small)
     try:
         for name in (small, table.name):
-            database.execute(f"ALTER TABLE {name} SET (ttl_expiration_expression = 'expire_at')")
+            database.execute(f"ALTER TABLE {name} SET (ttl_expiration_expression = 'expire_at', ttl_guard = 'off')")
         database.run(small)
     finally:
         database.execute(f"DROP TABLE {small}")

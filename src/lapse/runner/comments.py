@@ -47,9 +47,12 @@ class CommentReader:
     def run_once(self) -> tuple[CommentProblem, ...]:
         if not self._engine.features.table_comments:
             return ()
-        with self._catalog.reading() as connection:
+        with self._engine.connection() as connection:
             found = dict(self._engine.comments(connection))
-            stored = {known.table: known for known in policies.list_policies(connection)}
+            # A comment may be the first policy there is, and then it is what installs the catalog.
+            bound = self._catalog.bind(connection)
+            known = policies.list_policies(bound) if self._catalog.is_installed(connection) else []
+        stored = {each.table: each for each in known}
         problems: list[CommentProblem] = []
         declared: set[TableName] = set()
         for name, text in found.items():
@@ -66,9 +69,9 @@ class CommentReader:
             except LapseError as error:
                 declared.add(name)
                 problems.append(CommentProblem(table=name, reason=f"its comment: {error.message}"))
-        for known in stored.values():
-            if known.source == policies.COMMENT and known.table not in declared:
-                self._remove(known)
+        for each in stored.values():
+            if each.source == policies.COMMENT and each.table not in declared:
+                self._remove(each)
         self._report(problems)
         self._read_at = monotonic()
         return self._problems

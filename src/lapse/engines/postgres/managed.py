@@ -28,14 +28,16 @@ from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 _COLUMN = quote(MANAGED_COLUMN)
+_NO_PARTITION = ""
 
-# The arguments are the interval for all rows, then name and interval for each partition that has its own.
+# The arguments are the interval for all rows, then name and interval for each partition that has its own. A single one
+# has no months, so it can simply be added: this runs for every updated row.
 STAMP_SOURCE = f"""
 DECLARE
     stamp timestamptz;
 BEGIN
     IF TG_NARGS = 1 THEN
-        NEW.{_COLUMN} := timezone('UTC', timezone('UTC', now()) + TG_ARGV[0]::interval);
+        NEW.{_COLUMN} := now() + TG_ARGV[0]::interval;
         RETURN NEW;
     END IF;
     stamp := timezone('UTC', timezone('UTC', now()) + TG_ARGV[0]::interval);
@@ -157,9 +159,12 @@ def _arguments(policy: Policy) -> list[str]:
     for rule in policy.partitions:
         if rule.column is None:
             arguments += [rule.partition, _words(rule.after)]
+    if policy.expire_after.months and len(arguments) == 1:
+        arguments += [_NO_PARTITION, arguments[0]]
     return arguments
 
 
 def _words(after: Interval) -> str:
     seconds, rest = divmod(after.micros, 1_000_000)
-    return f"{after.months} months {seconds}.{rest:06} seconds"
+    words = f"{seconds}.{rest:06} seconds" if rest else f"{seconds} seconds"
+    return f"{after.months} months {words}" if after.months else words
