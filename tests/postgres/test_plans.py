@@ -117,6 +117,7 @@ def test_the_path_follows_the_share_of_expired_rows(h: Harness) -> None:
     h.sql("ANALYZE events")
     (found,) = h.db.preview("events")
     assert found.path.kind is PathKind.PHYSICAL
+    h.db.confirm("events")
     assert h.run_one().counts.deleted == 15_000
 
 
