@@ -100,6 +100,9 @@ class Cluster:
     def start(self) -> None:
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self.data), "-k", str(self.folder), "-p", str(self.port)]
+        if shutil.which("setpriv"):
+            # A test process that is killed takes its server along.
+            command = ["setpriv", "--pdeathsig", "QUIT", *command]
         with (self.folder / "log").open("ab") as log:
             self._server = subprocess.Popen(
                 [*command, *options],
