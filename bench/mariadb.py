@@ -126,6 +126,7 @@ class Bench:
                     "INSERT INTO r SELECT id, if(id % 10 = 3, 1, unix_timestamp()), r, pad FROM source "
                     f"WHERE id BETWEEN {first} AND {first + CHUNK - 1}"
                 )
+            db.execute("ALTER TABLE r SET (ttl_adaptive = 'off')")
             started = perf_counter()
             db.run("r")
             seconds = perf_counter() - started
@@ -144,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--without-myrocks", action="store_true")
     options = parser.parse_args()
     bench = Bench(options.rows)
     ways: dict[str, Callable[[], None]] = {
@@ -155,7 +157,7 @@ def main() -> None:
     if shutil.which("pt-archiver"):
         ways["pt-archiver"] = bench.archiver
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    if has_rocksdb():
+    if has_rocksdb() and not options.without_myrocks:
         seconds["MyRocks native"] = []
     try:
         for number in range(options.rounds):

@@ -111,7 +111,7 @@ def test_a_table_without_a_key_is_refused_and_not_created(h: Harness, key: str) 
 
 
 def test_split_ranges_cover_every_key(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.runner.jobs.ROWS_PER_TASK", 20)
+    monkeypatch.setattr(".ROWS_PER_TASK", 20)
     for kind, value in (
         ("BIGINT", "CAST(seq AS SIGNED) * 7 - 500"),
         ("CHAR(36) COLLATE utf8mb4_unicode_ci", "md5(seq)"),
