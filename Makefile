@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := postgres,mysql,console,kv
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
-SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer
+SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
+  postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help demo test check chaos docs servers clean
+.PHONY: help demo test check chaos bench bench-full docs servers clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(STAMP) ## a table, a policy, rows that expire: the whole story on a scratch file
 	@$(BIN)/lapse demo
@@ -29,11 +30,18 @@ check: $(STAMP) ## lint, format, types and the import contract
 chaos: $(STAMP) servers ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
 
-docs: $(STAMP) ## write the parts of docs/ that the code knows best
+bench: $(STAMP) servers ## measure against everything a user would pick instead, and write docs/performance.md
+	PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
+
+bench-full: $(STAMP) servers ## the same with ten million rows; takes hours
+	PYTHONPATH=. $(BIN)/python -m bench --size full $(ARGS)
+
+docs: $(STAMP) ## write the parts of docs/ that the code knows best, and the site into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py site
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The dependency group is read here because older versions of pip do not know the word.

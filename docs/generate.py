@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer.main
 
+from lapse.app.policyfile import json_schema
 from lapse.cli import app
+from lapse.metrics import DEFINITIONS
 from lapse.model.knobs import KNOBS
 from lapse.model.settings import SETTINGS
 
@@ -58,6 +61,15 @@ def settings() -> str:
         for setting in SETTINGS.values()
     ]
     return "\n".join(["| setting | allowed | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def metrics() -> str:
+    rows = [
+        f"| `{each.name}` | {each.kind} | {each.origin} | {', '.join(f'`{label}`' for label in each.labels) or '-'} "
+        f"| {_escaped(each.help)} |"
+        for each in DEFINITIONS
+    ]
+    return "\n".join(["| metric | type | of the | labels | meaning |", "|---|---|---|---|---|", *rows])
 
 
 def commands() -> str:
@@ -108,6 +120,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "architecture.md": {"modules": modules},
     "sql.md": {"parameters": knobs, "settings": settings},
     "cli.md": {"commands": commands},
+    "metrics.md": {"metrics": metrics},
 }
 
 
@@ -124,9 +137,15 @@ def written(name: str) -> str:
     return text
 
 
+def schema() -> str:
+    """What editors check `lapse.toml` with."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     for name in PARTS:
         (DOCS / name).write_text(written(name), encoding="utf-8")
+    (DOCS / "lapse.schema.json").write_text(schema(), encoding="utf-8")
 
 
 if __name__ == "__main__":

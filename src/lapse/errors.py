@@ -3,6 +3,7 @@
     LapseError
     ├── UsageError                 the caller asked for something that cannot be meant
     │   ├── SyntaxProblem          TTL text that does not parse; carries line and column
+    │   ├── FileProblem            a mistake in a file of policies; carries path, line and column
     │   ├── InvalidValue           a parameter or setting with a value it cannot have
     │   └── UnsupportedUrl         a URL no engine serves
     ├── Refused                    understood, but not done: nothing was changed
@@ -60,6 +61,16 @@ class SyntaxProblem(UsageError):
 
     def __init__(self, message: str, *, line: int, column: int, hint: str | None = None) -> None:
         super().__init__(f"line {line}, column {column}: {message}", hint=hint)
+        self.line = line
+        self.column = column
+
+
+class FileProblem(UsageError):
+    """`line` and `column` count from 1 in the file at `path`."""
+
+    def __init__(self, message: str, *, path: str, line: int, column: int, hint: str | None = None) -> None:
+        super().__init__(f"{path}:{line}:{column}: {message}", hint=hint)
+        self.path = path
         self.line = line
         self.column = column
 

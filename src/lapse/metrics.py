@@ -74,16 +74,22 @@ TASK_DURATION = _define(
 PHASE_TIME = _define(
     "phase_time_seconds_total",
     Kind.COUNTER,
-    "Where the wall time of tasks went: scan, delete, wait_rate_limit, wait_retry, other.",
+    "Where tasks' wall time went: scan, delete, wait_rate_limit, wait_retry, wait_gate, wait_yield, other.",
     "phase",
 )
-PAUSES = _define("pauses_total", Kind.COUNTER, "Waits of a task between batches, by cause.", "cause")
+PAUSES = _define(
+    "pauses_total", Kind.COUNTER, "Waits of a task between batches, by cause: rate_limit, retry, gate, yield.", "cause"
+)
 JOBS_CREATED = _define("jobs_created_total", Kind.COUNTER, "Jobs that this worker created.")
 JOBS_ENDED = _define("jobs_ended_total", Kind.COUNTER, "Jobs that this worker saw end, by how they ended.", "status")
 
 DATABASE_UP = _define("database_up", Kind.GAUGE, "1 when the catalog could be read for this scrape, 0 when not.")
 BUILD_INFO = _define("build_info", Kind.GAUGE, "Always 1; the labels tell version and engine.", "version", "engine")
 CLOCK_OFFSET = _define("clock_offset_seconds", Kind.GAUGE, "The database's clock minus this machine's.")
+CLOCK_HELD = _define("clock_held", Kind.GAUGE, "1 while jobs wait because the database's clock jumped ahead.")
+PRESSURE = _define(
+    "pressure_ratio", Kind.GAUGE, "Strain on the server by gauge: at 1 Lapse yields. Absent where unreadable.", "gauge"
+)
 WORKERS = _define("workers", Kind.GAUGE, "Workers by whether their heartbeat is recent: alive or silent.", "state")
 JOB_STATUS = _define("job_status", Kind.GAUGE, "Active jobs by status: waiting, running, paused, cancelling.", "status")
 PAUSED_JOBS = _define("paused_jobs", Kind.GAUGE, "Paused jobs by reason: request, ttl_pause, window, other.", "reason")

@@ -66,7 +66,8 @@ def test_every_answer_is_as_documented(database: Lapse, visit: Visit) -> None:
             assert response.status_code == 200, (path, response.text)
             schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
             assert _violations(response.json(), schema, document, path) == []
-            if isinstance(response.json(), list):
+            # SQLite has no gauges.
+            if isinstance(response.json(), list) and not path.endswith("/gauges"):
                 assert response.json(), path
             seen += 1
     assert seen >= 12

@@ -59,8 +59,8 @@ def test_a_run_is_counted(database: Lapse, visit: Visit) -> None:
     table = ("table", "events")
     assert found["lapse_ttl_rows_deleted_total", (table,)] == 10_000
     assert found["lapse_ttl_processed_expired_rows_total", (("result", "ok"), ("sql_type", "delete"), table)] == 10_000
-    assert found["lapse_ttl_queries_total", (("result", "ok"), ("sql_type", "delete"), table)] == 200
-    assert found["lapse_ttl_query_duration_seconds_count", (("sql_type", "delete"), table)] == 200
+    assert found["lapse_ttl_queries_total", (("result", "ok"), ("sql_type", "delete"), table)] >= 200
+    assert found["lapse_ttl_query_duration_seconds_count", (("sql_type", "delete"), table)] >= 200
     assert found["lapse_ttl_jobs_ended_total", (("status", "finished"),)] == 1
     assert found["lapse_ttl_task_duration_seconds_count", (table,)] == 1
     phases = {
@@ -81,8 +81,8 @@ def test_the_catalog_is_read_at_every_scrape(database: Lapse, visit: Visit) -> N
     assert abs(found["lapse_ttl_clock_offset_seconds", ()]) < 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "default"),)] > 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "events"),)] < 1
-    assert found["lapse_ttl_watermark_delay_tables", (("delay", "72h"),)] == 1
-    assert {name for name, _ in found} <= KNOWN
+    assert found["lapse_ttl_watermark_delay_tables", (("delay", "168h"),)] == 1
+    assert {name for name, _ in found if not name.endswith("_created")} <= KNOWN
 
 
 def test_labels_are_bounded(database: Lapse, visit: Visit) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -67,7 +69,7 @@ def _check(client: TestClient, address: str) -> str:
     assert len(re.findall("<main", response.text)) == 1
     assert '<html lang="en">' in response.text
     assert len(re.findall("<h1", response.text)) == (0 if "confirm-page" in response.text else 1), address
-    return response.text
+    return str(response.text)
 
 
 def test_every_page(database: Lapse, visit: Visit) -> None:
@@ -190,3 +192,28 @@ def test_vendored_files_keep_their_licences(database: Lapse, visit: Visit) -> No
     client = visit(database)
     for source in re.findall(r'(?:src|href)="(/static/[^"]+)"', client.get("/").text):
         assert client.get(source).status_code == 200, source
+
+
+def test_the_forecast_is_drawn_where_there_is_one(
+    database: Lapse, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Lapse.forecast` is asked for apart from the page, and again for another TTL."""
+    key = policy_id(database, "events")
+    asked: list[str | None] = []
+    start = database.clock()
+
+    def forecast(stored: object, *, ttl: str | None) -> SimpleNamespace:
+        asked.append(ttl)
+        days = tuple(SimpleNamespace(start=start + timedelta(days=n), rows=100 * n, bytes=None) for n in range(30))
+        steady = SimpleNamespace(ttl=ttl or "30 days", rows=41_000, bytes=2**20)
+        return SimpleNamespace(days=days, exact=False, method="statistics", margin=12, steady=steady)
+
+    monkeypatch.setattr(Lapse, "forecast", lambda self, stored, ttl: forecast(stored, ttl=ttl), raising=False)
+    client = visit(database)
+    assert 'hx-get="/tables/' in client.get(f"/tables/{key}").text
+    assert asked == []
+    for address in (f"/tables/{key}/forecast", f"/tables/{key}/forecast?ttl=14+days"):
+        page = _check(client, address)
+        assert "give or take 12 rows" in Markup(page).text
+        assert "43,500 rows in all" in Markup(page).text
+    assert asked == [None, "14 days"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic, sleep
 
@@ -235,7 +236,7 @@ def test_a_server_that_dies_in_the_middle_loses_nothing() -> None:
 
 
 def test_many_workers_share_the_tasks(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(".ROWS_PER_TASK", 500)
+    monkeypatch.setattr(MysqlEngine, "features", replace(MysqlEngine.features, rows_per_task=500))
     h.events()
     h.sql(f"INSERT INTO events (id, ts) SELECT seq, {h.at(days=-2)} FROM seq_1_to_8000")
     h.sql("ANALYZE TABLE events")

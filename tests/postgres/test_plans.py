@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from lapse.engines.base import Declared, Target
+from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
-from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.job import JobStatus, KeyRange, Path, PathKind
 from lapse.model.table import TableName
+from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
 
 
@@ -55,6 +57,43 @@ def test_physical_order_never_uses_the_index(each: Harness, careful: bool, analy
     assert "Tid Range Scan on events" in found
     assert "Tid Scan on events" in found
     assert not [node for node in found if "Index" in node or "Bitmap" in node or "Seq Scan" in node]
+
+
+def test_a_sweep_reads_its_blocks_once(each: Harness) -> None:
+    fill(each, 10)
+    each.sql("ANALYZE events")
+    engine = each.db.engine
+    with engine.connection() as connection:
+        table = engine.describe(connection, TableName("events"))
+        declared = Declared(table=table, policy=each.db.policies()[0].policy)
+        target = Target(declared=declared, cutoff=each.now, path=Path(kind=PathKind.PHYSICAL))
+        deleter = engine.deleter(target, engine.split(connection, target, 1)[0], None)
+        assert isinstance(deleter, BlockDeleter)
+        with transaction(connection, WORKING):
+            plan = connection.exec_driver_sql(
+                f"EXPLAIN (FORMAT JSON) {deleter._sweep_statement(0, 0, 50)}"
+            ).scalar_one()
+    assert nodes(plan[0]["Plan"]) == ["ModifyTable on events", "Tid Range Scan on events"]
+
+
+def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness) -> None:
+    """The share of expired rows jumps from few to all in the middle of the table."""
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 300)")
+    h.sql(
+        f"INSERT INTO events SELECT n, TIMESTAMPTZ {h.at()} + CASE WHEN n % 50 = 0 OR n > 20000 THEN -1 ELSE 1 END"
+        " * INTERVAL '2 days' FROM generate_series(1, 40000) n"
+    )
+    sizes: list[int] = []
+
+    class Watch(Silent):
+        def batch_done(self, event: BatchDone) -> None:
+            sizes.append(event.batch.deleted)
+
+    (job,) = h.db.run("events", listener=Watch()).jobs
+    assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_400)
+    assert max(sizes) <= 300
+    assert sum(sizes) == 20_400
 
 
 @pytest.mark.parametrize("cursor", [None, '["2026-03-01 00:00:00+00", "(3,4)"]'])

@@ -33,10 +33,15 @@ def _generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "sql.md", "cli.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "sql.md", "cli.md", "metrics.md"])
 def test_generated_parts_are_up_to_date(name: str) -> None:
     current = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert current == _generator().written(name), "run `make docs`"
+
+
+def test_the_schema_of_the_file_of_policies_is_up_to_date() -> None:
+    current = (ROOT / "docs" / "lapse.schema.json").read_text(encoding="utf-8")
+    assert current == _generator().schema(), "run `make docs`"
 
 
 def test_every_module_has_its_sentence() -> None:

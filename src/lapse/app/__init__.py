@@ -10,11 +10,13 @@ from types import TracebackType
 from sqlalchemy import Connection
 
 from lapse.app.collector import CatalogCollector
-from lapse.app.doctor import Doctor, Finding, Level
+from lapse.app.doctor import Doctor
+from lapse.app.finding import Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.health import Health, PolicyHealth, policy_healths
 from lapse.app.pace import pace_of
+from lapse.app.policyfile import Candidate, Plan, Planner, PolicyFile, Problem, find_candidate, read_file, write_file
 from lapse.app.preview import Preview, preview
 from lapse.app.progress import JobProgress, job_progress
 from lapse.app.result import Result
@@ -29,7 +31,7 @@ from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
 from lapse.engines.base import Declared, Footprint
-from lapse.errors import DatabaseUnavailable, InvalidValue, NotFound, PolicyConflict, TableNotFound
+from lapse.errors import DatabaseUnavailable, InvalidValue, LapseError, NotFound, PolicyConflict, TableNotFound
 from lapse.metrics import Metrics
 from lapse.model import interval
 from lapse.model import settings as setting_model
@@ -283,6 +285,47 @@ class Lapse:
             stored_jobs.request(connection, job_id, action, self.engine.now(connection))
         return self._keeper.settle(job_id)
 
+    # Policies as code
+
+    def plan(self, file: PolicyFile, *, prune: bool = False) -> Plan:
+        """What has to change for the database to have the policies of a file; changes nothing."""
+        return Planner(self.catalog).plan(file, prune=prune)
+
+    def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Do what a plan says, one change after the other; returns notices."""
+        planner = Planner(self.catalog)
+        return tuple(notice for change in plan.changes for notice in planner.apply(change))
+
+    def candidates(self) -> list[Candidate]:
+        """Tables without a policy, with what their columns suggest."""
+        known = {stored.table for stored in self._policies_if_any()}
+        with self.engine.connection() as connection:
+            names = [name for name in self.engine.tables(connection) if name not in known]
+            return [find_candidate(self.engine, connection, name) for name in names]
+
+    def draft(self) -> str:
+        """A first `lapse.toml`: the policies there are, and proposals for other tables, commented out."""
+        return write_file(self._policies_if_any(), self.candidates())
+
+    def lint(self, file: PolicyFile) -> list[Problem]:
+        """Tables without a word about them in the file, and entries without a table."""
+        problems: list[Problem] = []
+        with self.engine.connection() as connection:
+            left = set(self.engine.tables(connection))
+            for entry in file.tables:
+                try:
+                    name = parse_table_name(entry.name, self.engine.dialect)
+                    left.discard(self.engine.describe(connection, name).name)
+                except LapseError as error:
+                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
+        silent = "has neither a policy nor a reason for having none"
+        return problems + [Problem(table=str(name), place=file.path.name, text=silent) for name in sorted(left)]
+
+    def _policies_if_any(self) -> list[StoredPolicy]:
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            return policies.list_policies(bound) if self.catalog.is_installed(bound) else []
+
     # Settings
 
     def settings(self) -> dict[str, str]:
@@ -306,6 +349,11 @@ class Lapse:
         """Trust the database's clock again after it jumped ahead; False if it was trusted."""
         with self.catalog.writing() as connection:
             return settings.trust_clock(connection)
+
+    def clock_hold(self) -> str | None:
+        """Why the database's clock is not trusted, until somebody confirms it."""
+        with self.catalog.reading() as connection:
+            return settings.load_settings(connection).clock_hold
 
     def gauges(self) -> tuple[Reading, ...]:
         """How strained the server is, as the controller sees it."""
@@ -341,11 +389,15 @@ __all__ = [
     "Lapse",
     "Level",
     "Listener",
+    "Plan",
+    "PolicyFile",
     "PolicyHealth",
     "Preview",
+    "Problem",
     "Result",
     "RunResult",
     "Session",
     "TableStatus",
     "convert",
+    "read_file",
 ]

@@ -17,6 +17,7 @@ from lapse.catalog.workers import WorkerRow
 from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
+from lapse.runner.controller import Reading
 
 DELAYS = (("1h", 1), ("2h", 2), ("6h", 6), ("12h", 12), ("24h", 24), ("72h", 72), ("168h", 168))
 MORE = "more"
@@ -38,6 +39,10 @@ class Shared(Protocol):
     def clock(self) -> datetime: ...
 
     def inserted_rows(self) -> dict[int, int]: ...
+
+    def gauges(self) -> tuple[Reading, ...]: ...
+
+    def clock_hold(self) -> str | None: ...
 
 
 class CatalogCollector:
@@ -68,6 +73,9 @@ class CatalogCollector:
         now = self._shared.clock()
         middle = before + (datetime.now(UTC) - before) / 2
         yield _gauge(metrics.CLOCK_OFFSET, [((), (now - middle).total_seconds())])
+        yield _gauge(metrics.CLOCK_HELD, [((), float(self._shared.clock_hold() is not None))])
+        known = [reading for reading in self._shared.gauges() if reading.value is not None]
+        yield _gauge(metrics.PRESSURE, [((reading.name,), reading.pressure) for reading in known])
         healths, running = self._shared.health(), self._shared.progress()
         yield from _fleet(self._shared.workers(), self._shared.alive_since())
         yield from _jobs(running, now)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from sqlalchemy import Connection
 
+from lapse.app.checkup import check_up
+from lapse.app.finding import Finding, Level
+from lapse.app.plausibility import implausible_times
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
@@ -27,23 +28,6 @@ from lapse.runner.declarer import Declarer
 from lapse.runner.identity import DISARMED
 
 
-class Level(StrEnum):
-    OK = "ok"
-    ADVICE = "advice"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """`fix` is what to run; `mended` says that `--repair` has done it."""
-
-    level: Level
-    subject: str
-    text: str
-    fix: str | None = None
-    mended: bool = False
-
-
 class Doctor:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -53,6 +37,7 @@ class Doctor:
     def examine(self, *, repair: bool) -> list[Finding]:
         problems = CommentReader(self._catalog).run_once()
         findings = [Finding(level=Level.PROBLEM, subject=str(p.table), text=p.reason) for p in problems]
+        findings += check_up(self._catalog)
         with self._catalog.reading() as connection:
             known = policies.list_policies(connection)
         for stored in known:
@@ -119,6 +104,7 @@ class Doctor:
         self._engine.check(connection, declared, stored.policy)
         for advice in self._engine.advice(connection, declared):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
+        yield from implausible_times(self._engine, connection, declared)
 
     def _arm(self, stored: StoredPolicy, *, repair: bool) -> Finding:
         if repair:

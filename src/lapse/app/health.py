@@ -85,19 +85,22 @@ class PolicyHealth:
 
 def policy_healths(connection: Connection, now: datetime, engine: Engine) -> list[PolicyHealth]:
     finished = stored_jobs.newest_finished(connection)
-    enabled = settings.load_settings(connection).job_enable
+    current = settings.load_settings(connection)
+    stopped = None if current.job_enable and not current.clock_hold else current.obstacle(now)
     by_policy: dict[int, list[TableStatus]] = {}
     for status in table_statuses(connection, now, engine):
         by_policy.setdefault(status.stored.id, []).append(status)
-    return [_health(parts, finished, enabled) for parts in by_policy.values()]
+    return [_health(parts, finished, stopped) for parts in by_policy.values()]
 
 
-def _health(parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finished], enabled: bool) -> PolicyHealth:
+def _health(
+    parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finished], stopped: str | None
+) -> PolicyHealth:
     stored = parts[0].stored
     known = {part.table_id: finished.get(part.table_id) for part in parts}
     furthest = max((part.promise for part in parts), key=lambda kept: kept.lateness)
     lateness, promise = furthest.lateness, furthest.within
-    health, why = _judge(parts, lateness, promise, enabled)
+    health, why = _judge(parts, lateness, promise, stopped)
     return PolicyHealth(
         stored=stored,
         health=health,
@@ -111,12 +114,12 @@ def _health(parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finish
 
 
 def _judge(
-    parts: Sequence[TableStatus], lateness: timedelta, promise: timedelta, enabled: bool
+    parts: Sequence[TableStatus], lateness: timedelta, promise: timedelta, stopped: str | None
 ) -> tuple[Health, str | None]:
     if parts[0].stored.policy.pause:
-        return Health.PAUSED, "ttl_pause is on"
-    if not enabled:
-        return Health.PAUSED, "tidb_ttl_job_enable is OFF"
+        return Health.PAUSED, next((part.reason for part in parts if part.state == "paused"), None) or "ttl_pause is on"
+    if stopped is not None:
+        return Health.PAUSED, stopped
     for part in parts:
         if part.state == "trouble":
             return Health.UNABLE, part.reason

@@ -15,6 +15,7 @@ from lapse.model.table import TableName
 
 STATEMENT = "statement"
 COMMENT = "comment"
+FILE = "file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,14 +13,19 @@ import typer
 
 from lapse._version import __version__
 from lapse.cli import (
+    apply,
+    bench,
     cancel,
     console,
     convert,
     demo,
     doctor,
     history,
+    init,
     jobs,
+    lint,
     pause,
+    plan,
     preview,
     resume,
     run,
@@ -44,11 +49,16 @@ _COMMANDS = (
     (history.history, "Look"),
     (doctor.doctor, "Look"),
     (console.console, "Look"),
+    (init.init, "Policies as code"),
+    (plan.plan, "Policies as code"),
+    (apply.apply, "Policies as code"),
+    (lint.lint, "Policies as code"),
     (pause.pause, "Control"),
     (resume.resume, "Control"),
     (cancel.cancel, "Control"),
     (settings.settings, "Control"),
     (convert.convert, "More"),
+    (bench.bench, "More"),
 )
 
 app = typer.Typer(

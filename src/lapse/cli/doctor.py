@@ -20,9 +20,10 @@ def doctor(
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare the database with its policies: tables that went away, missing triggers, changed columns, indexes.
+    """Look for what is wrong or could be better, each with the command that mends it.
 
-    Exit code 1 when a problem is left.
+    Privileges, tables that went away, missing triggers, changed columns, indexes, foreign keys, comments that declare
+    nothing, implausible times, clocks, vacuum, lateness, workers. Exit code 1 when a problem is left.
 
     Example: `lapse doctor sqlite:///app.db --repair`
     """

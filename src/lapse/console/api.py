@@ -66,6 +66,7 @@ class Api:
             get("/jobs/{job_id}", "One job, active or ended", "LiveJob", self._job),
             get("/history", "Jobs of all tables, newest first", "Job[]", self._history, "limit"),
             get("/workers", "The fleet", "Worker[]", self._workers),
+            get("/gauges", "How strained the server is, as the controller sees it", "Gauge[]", self._gauges),
             get("/settings", "Global settings", "Setting[]", self._settings),
         )
         return (*looking, *self._table_actions(), *self._job_actions())
@@ -148,6 +149,9 @@ class Api:
         workers = self._desk.workers()
         alive = self._desk.alive(workers)
         return [records.worker_record(worker, alive[worker.id]) for worker in workers]
+
+    def _gauges(self, request: Request) -> Any:
+        return [records.gauge_record(reading) for reading in self._desk.database.gauges()]
 
     def _settings(self, request: Request) -> Any:
         current = self._desk.database.settings()

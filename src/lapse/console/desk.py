@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from threading import Lock
 from time import monotonic
+from typing import Any
 
 from prometheus_client import generate_latest
 
@@ -163,6 +164,17 @@ class Desk:
 
     def stored(self, policy_id: int) -> StoredPolicy:
         return self.policy(policy_id).health.stored
+
+    @property
+    def can_forecast(self) -> bool:
+        return hasattr(self.database, "forecast")
+
+    def forecast(self, stored: StoredPolicy, ttl: str | None) -> Any:
+        """What expires on the coming days, with the policy's TTL or another; raises NotFound where nothing can tell."""
+        ask = getattr(self.database, "forecast", None)
+        if ask is None:
+            raise NotFound("there is no forecast")
+        return ask(stored, ttl=ttl)
 
     def history(self, stored: StoredPolicy | None = None, *, limit: int) -> list[Job]:
         try:

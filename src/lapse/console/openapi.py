@@ -55,6 +55,7 @@ _JOB: dict[str, Schema] = {
     "tasks_finished": INTEGER,
     **dict.fromkeys(COUNT_NAMES, INTEGER),
     "policy_version": INTEGER,
+    "summary": maybe(OBJECT),
 }
 
 SCHEMAS: dict[str, dict[str, Schema]] = {
@@ -107,6 +108,15 @@ SCHEMAS: dict[str, dict[str, Schema]] = {
         "last_error": maybe(TEXT),
     },
     "Worker": {"id": TEXT, "address": TEXT, "version": TEXT, "started_at": TIME, "heartbeat_at": TIME, "alive": FLAG},
+    "Gauge": {
+        "name": TEXT,
+        "value": maybe(NUMBER),
+        "soft": NUMBER,
+        "unit": TEXT,
+        "pressure": NUMBER,
+        "stops": FLAG,
+        "note": maybe(TEXT),
+    },
     "Setting": {"name": TEXT, "value": TEXT, "default": TEXT, "help": TEXT},
     "Declaration": {"dialect": TEXT, "sql": maybe(TEXT), "why_not": maybe(TEXT)},
     "Chart": {"unit": TEXT, "total": INTEGER, "days": many(ref("Day"))},

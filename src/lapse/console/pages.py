@@ -18,7 +18,7 @@ from lapse._version import __version__
 from lapse.app.records import expiry_words
 from lapse.console import actions, words
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
-from lapse.console.charts import deleted_chart
+from lapse.console.charts import deleted_chart, forecast_chart
 from lapse.console.desk import Desk, LiveJob
 from lapse.console.dialects import declarations
 from lapse.errors import Refused
@@ -48,6 +48,7 @@ class Pages:
             Route("/jobs/{job_id:int}", self.job),
             Route("/tables/{policy_id:int}", self.table),
             Route("/tables/{policy_id:int}/preview", self.preview),
+            Route("/tables/{policy_id:int}/forecast", self.forecast),
             Route("/fleet", self.fleet),
             Route("/settings", self.settings),
             Route("/tables/{policy_id:int}/{action:str}", self.ask_about_table),
@@ -100,6 +101,7 @@ class Pages:
             history=[job for job in self._desk.history(stored, limit=HISTORY) if not job.status.is_active],
             declarations=declarations(stored),
             chart=chart,
+            can_forecast=self._desk.can_forecast,
             offered=actions.offered_on_table(view.health),
             said=self._said(request, TABLE_ACTIONS, str(stored.table)),
         )
@@ -108,6 +110,14 @@ class Pages:
         """Counts on demand only: where no index serves, it reads the table."""
         stored = self._desk.stored(request.path_params["policy_id"])
         return self._page(request, "preview", stored=stored, previews=self._desk.database.preview(stored))
+
+    def forecast(self, request: Request) -> Response:
+        """Asked for by the table's page after it is there: an estimate, but not for nothing."""
+        stored = self._desk.stored(request.path_params["policy_id"])
+        ttl = request.query_params.get("ttl", "").strip() or None
+        found = self._desk.forecast(stored, ttl)
+        chart = forecast_chart(found)
+        return self._page(request, "forecast", stored=stored, forecast=found, chart=chart, ttl=ttl or "")
 
     def fleet(self, request: Request) -> Response:
         database = self._desk.database
@@ -127,6 +137,8 @@ class Pages:
             at_work=at_work,
             waiting=sum(state.task.status == "waiting" for live in jobs for state in live.progress.tasks),
             own=self._desk.worker_id,
+            gauges=database.gauges(),
+            mode=database.settings()["lapse_mode"],
         )
 
     def settings(self, request: Request) -> Response:

@@ -11,6 +11,7 @@ from lapse.catalog.workers import WorkerRow
 from lapse.console.charts import Chart
 from lapse.console.desk import LiveJob, Overview, PolicyView
 from lapse.console.dialects import Declaration
+from lapse.runner.controller import Reading
 
 
 def overview_record(view: Overview) -> Record:
@@ -87,6 +88,18 @@ def worker_record(worker: WorkerRow, alive: bool) -> Record:
         "started_at": _time(worker.started_at),
         "heartbeat_at": _time(worker.heartbeat_at),
         "alive": alive,
+    }
+
+
+def gauge_record(reading: Reading) -> Record:
+    return {
+        "name": reading.name,
+        "value": reading.value,
+        "soft": reading.soft,
+        "unit": reading.unit,
+        "pressure": reading.pressure,
+        "stops": reading.stops,
+        "note": reading.note,
     }
 
 

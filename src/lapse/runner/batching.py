@@ -45,8 +45,8 @@ class BatchSizer:
         return cls(target_seconds=target_seconds, start=start, ceiling=ceiling, adaptive=policy.adaptive)
 
     def record(self, rows: int, seconds: float) -> None:
-        """Learn from a statement; a quick one that found less than it might have taken was reading, not deleting."""
-        if not self.adaptive or rows <= 0 or (rows < self.size and seconds <= self.target_seconds):
+        """Learn from a statement; a quick one that found much less than it might have was reading, not deleting."""
+        if not self.adaptive or rows <= 0 or (2 * rows < self.size and seconds <= self.target_seconds):
             return
         self._rows = WEIGHT * self._rows + rows
         self._seconds = WEIGHT * self._seconds + max(seconds, 1e-6)

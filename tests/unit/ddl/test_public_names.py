@@ -16,6 +16,7 @@ def test_public_names() -> None:
         "convert",
         "parse",
         "parse_comment",
+        "parse_comment_policy",
         "parse_expression",
         "parse_one",
         "recognise_column",

@@ -150,8 +150,8 @@
       ],
       series: [{}, {
         label: chart.unit,
-        fill: colour("--accent"),
-        stroke: colour("--accent"),
+        fill: colour("--" + chart.colour),
+        stroke: colour("--" + chart.colour),
         width: 0,
         points: { show: false },
         paths: uPlot.paths.bars({ size: [0.68, 26], radius: 0.18 }),
@@ -160,12 +160,12 @@
     }, [chart.x, chart.y], element);
   }
 
-  const charts = Array.from(document.querySelectorAll("[data-chart]"));
-  function drawAll() { charts.forEach(draw); }
-  if (charts.length) {
-    drawAll();
-    let waiting;
-    window.addEventListener("resize", function () { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  }
+  function drawAll() { document.querySelectorAll("[data-chart]").forEach(draw); }
+  let waiting;
+  drawAll();
+  window.addEventListener("resize", function () { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  document.addEventListener("htmx:afterSwap", function (event) {
+    event.detail.target.querySelectorAll("[data-chart]").forEach(draw);
+  });
 })();

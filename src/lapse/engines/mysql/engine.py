@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Footprint, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
     checks,
@@ -225,6 +225,13 @@ class MysqlEngine(Engine):
 
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
+
+    def footprint(self, connection: Connection, table: Table) -> Footprint:
+        return paths.footprint(connection, table.name)
+
+    def covered(self, span: KeyRange, cursor: str | None) -> float | None:
+        numbers = KeyRange(start=keys.leading_number(span.start), end=keys.leading_number(span.end))
+        return super().covered(numbers, None if cursor is None else keys.leading_number(cursor) or "")
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if isinstance(target.declared.expression, Null):

@@ -182,6 +182,12 @@ def encode(key: Sequence[Any]) -> str:
     return json.dumps([value.hex() if isinstance(value, float) else value for value in key])
 
 
+def leading_number(text: str | None) -> str | None:
+    """The first column of an encoded key or bound, where that is a whole number: enough to see how far a walk is."""
+    match = re.match(r"\D?\[(-?\d+)[,\]]", text or "")
+    return match[1] if match else None
+
+
 def decode(text: str, walk: Walk) -> Key:
     values = json.loads(text)
     return tuple(

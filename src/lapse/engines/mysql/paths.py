@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared, Survey, Target
+from lapse.engines.base import Advice, Declared, Footprint, Survey, Target
 from lapse.engines.mysql import condition, myrocks, partition, parts
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
@@ -71,6 +71,16 @@ def estimate_rows(connection: Connection, name: TableName) -> int:
             (name.schema, name.name, name.partition),
         ).scalar()
     return int(rows or 0)
+
+
+def footprint(connection: Connection, name: TableName) -> Footprint:
+    """The server counts no inserts of a single table unless it was told to."""
+    size = connection.exec_driver_sql(
+        "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
+        (name.schema, name.name),
+    ).scalar()
+    return Footprint(bytes=None if size is None else int(size))
 
 
 def survey(connection: Connection, target: Target) -> Survey:

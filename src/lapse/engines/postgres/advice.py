@@ -21,6 +21,13 @@ _VACUUM = """
       FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
      WHERE c.oid = to_regclass(%(name)s)"""
 
+_UNUSED = """
+    SELECT 1 FROM pg_catalog.pg_stat_user_indexes i JOIN pg_catalog.pg_stat_user_tables t ON t.relid = i.relid
+     WHERE i.relid = to_regclass(%(name)s) AND i.indexrelname = %(index)s AND i.idx_scan = 0
+       AND t.n_live_tup >= %(rows)s
+       AND (SELECT stats_reset < now() - interval '30 days' FROM pg_catalog.pg_stat_database
+             WHERE datname = current_database())"""
+
 _OLD_SNAPSHOTS = """
     SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds, state
       FROM pg_catalog.pg_stat_activity
@@ -69,6 +76,24 @@ def indexes(declared: Declared) -> list[Advice]:
         Advice(
             text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
             statement=_create_index(relation(table.name), table.name.name, (expiry.column,)),
+        )
+    ]
+
+
+def unused(connection: Connection, declared: Declared) -> list[Advice]:
+    """An index on the expiry column that nobody reads still costs every insert and delete."""
+    expiry, table = declared.policy.expiry, declared.table
+    index = table.index_on(expiry.column) if isinstance(expiry, ColumnExpiry) else None
+    if index is None or index.unique or table.kind is TableKind.PARTITIONED:
+        return []
+    values = {"name": relation(table.name), "index": index.name, "rows": BIG_TABLE_ROWS}
+    if not rows(connection, _UNUSED, values):
+        return []
+    schema = f"{quote(table.name.schema)}." if table.name.schema else ""
+    return [
+        Advice(
+            text=f"index {index.name} was not read in the last month, neither by jobs nor by anybody else",
+            statement=f"DROP INDEX CONCURRENTLY {schema}{quote(index.name)};",
         )
     ]
 

@@ -1,9 +1,12 @@
 """Deleting in PostgreSQL: one bounded statement per transaction, in physical order or by an index.
 
-The statement first lists the addresses of at most n expired rows without locking anything, then deletes those that
-have still expired. On the way it can meet a row that somebody has locked. The first attempt takes its chance: it waits
-a few milliseconds and, if the lock stays, rolls back and turns careful. A careful statement locks what it can with
-SKIP LOCKED before it deletes, which costs about a third of the speed; so only places where there is a lock pay for it.
+There are three statements, from the fastest to the most careful; each falls back on the next.
+
+A sweep deletes what has expired in a range of blocks that probably holds fewer rows than the limit; if it was more, it
+is rolled back. The second lists the addresses of at most n expired rows without locking anything, then deletes those
+that have still expired. Both can meet a row that somebody has locked: they wait a few milliseconds and roll back. The
+careful one locks what it can with SKIP LOCKED before it deletes, at about two thirds of the speed; so only places where
+there is a lock pay for it.
 """
 
 from __future__ import annotations
@@ -37,9 +40,6 @@ CAREFUL_MS = 200
 """How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
 CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
-SCAN_SECONDS = 0.05
-"""A statement that finds little may read for about this long."""
-FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4096, 8, 1 << 17
 
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")
@@ -69,7 +69,11 @@ Connect = Callable[[], AbstractContextManager[Connection]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a deleter is given. `message` marks its transactions in a change stream; None where nobody decodes it."""
+    """What a deleter is given.
+
+    `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
+    stream; None where nobody decodes it.
+    """
 
     table: Table
     condition: Condition
@@ -77,6 +81,7 @@ class Work:
     cursor: str | None
     connect: Connect
     rows_per_block: float = 0.0
+    has_row_triggers: bool = False
     message: str | None = None
 
 
@@ -117,7 +122,7 @@ class PostgresDeleter(Deleter):
                 self._careful_steps -= 1
                 return self._careful(connection, limit, checkpoint)
             try:
-                return self._once(connection, limit, checkpoint, careful=False)
+                return self._take_a_chance(connection, limit, checkpoint)
             except DBAPIError as error:
                 if sqlstate(error.orig) != LOCK_NOT_AVAILABLE:
                     raise
@@ -130,6 +135,10 @@ class PostgresDeleter(Deleter):
             if code == QUERY_CANCELED:
                 self._shrink()
             raise
+
+    def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+        """As if nobody had locked anything."""
+        return self._once(connection, limit, checkpoint, careful=False)
 
     def _careful(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         try:
@@ -163,8 +172,8 @@ class PostgresDeleter(Deleter):
         self._learn(seen, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
-    def _begin(self, connection: Connection, lock_ms: int) -> None:
-        statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)})]
+    def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> None:
+        statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
         if self._work.message is not None:
             statements.append(
                 f"SELECT pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
@@ -265,61 +274,6 @@ class PostgresDeleter(Deleter):
         pass
 
 
-class BlockDeleter(PostgresDeleter):
-    """Physical order: windows of heap blocks. A cursor is the first address not yet read, `block,line`."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
-        self._blocks = FIRST_BLOCKS
-        self._end = int(work.span.end or 0)
-
-    @property
-    def _position(self) -> tuple[int, int]:
-        if self._cursor is None:
-            return int(self._work.span.start or 0), 0
-        block, line = self._cursor.split(",")
-        return int(block), int(line)
-
-    def _window_end(self, everything: bool) -> int:
-        return self._end if everything else min(self._end, self._position[0] + self._blocks)
-
-    def _list(self, limit: int, *, everything: bool = False) -> str:
-        return (
-            f"SELECT ctid AS at FROM {self._table} WHERE ctid >= {_address(*self._position)}"
-            f" AND ctid < {_address(self._window_end(everything), 0)}"
-            f" AND {self._work.condition.unindexed} LIMIT {int(limit)}"
-        )
-
-    def _last(self) -> str:
-        return "max(at)::text"
-
-    def _until(self, seen: Seen) -> str:
-        return f"ctid >= {_address(*self._position)} AND ctid <= '{seen.last}'::tid"
-
-    def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
-        first, _ = self._position
-        block, line = self._window_end(everything), 0
-        if seen.count >= limit:
-            block, line = (int(part) for part in seen.last.strip("()").split(","))
-            line += 1
-        return Batch(
-            examined=max(seen.count, int((block - first) * self._work.rows_per_block)),
-            selected=seen.count,
-            deleted=seen.deleted,
-            cursor=f"{block},{line}",
-            done=block >= self._end,
-        )
-
-    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:
-        if seconds > 2 * SCAN_SECONDS:
-            self._shrink()
-        elif seen.count < limit and seconds < SCAN_SECONDS:
-            self._blocks = min(self._blocks * 2, MAX_BLOCKS)
-
-    def _shrink(self) -> None:
-        self._blocks = max(self._blocks // 2, MIN_BLOCKS)
-
-
 class IndexDeleter(PostgresDeleter):
     """Expiry order by an index. A cursor is the expiry and the address of the last row seen."""
 
@@ -359,10 +313,6 @@ class IndexDeleter(PostgresDeleter):
             cursor=json.dumps(seen.last) if seen.count else self._cursor,
             done=seen.count < limit,
         )
-
-
-def _address(block: int, line: int) -> str:
-    return f"'({block},{line})'::tid"
 
 
 def _reason(error: DBAPIError) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Footprint, Gauge, Survey, Target
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
@@ -30,7 +30,8 @@ from lapse.engines.postgres import (
     showcreate,
     survey,
 )
-from lapse.engines.postgres.delete import BlockDeleter, IndexDeleter, Work
+from lapse.engines.postgres.blocks import BlockDeleter
+from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.dropping import PartitionDeleter
 from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
@@ -277,6 +278,7 @@ class PostgresEngine(Engine):
         return [
             *advice.references(declared.table),
             *advice.indexes(declared),
+            *advice.unused(connection, declared),
             *advice.vacuum(connection, declared.table),
         ]
 
@@ -299,6 +301,13 @@ class PostgresEngine(Engine):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return survey.estimate_rows(connection, table)
 
+    def footprint(self, connection: Connection, table: Table) -> Footprint:
+        return survey.footprint(connection, table)
+
+    def covered(self, span: KeyRange, cursor: str | None) -> float | None:
+        """Ranges count blocks; a cursor has the line in its block, too."""
+        return super().covered(span, None if cursor is None else cursor.partition(",")[0])
+
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
             return [KeyRange()]
@@ -312,6 +321,7 @@ class PostgresEngine(Engine):
             blocks = survey.blocks(connection, table)
             density = survey.estimate_rows(connection, table) / blocks if blocks else 0.0
             decoded = connection.exec_driver_sql("SELECT current_setting('wal_level')").scalar_one() == "logical"
+            guarded = inspect.has_row_triggers(connection, table.name)
             parent = partitions.parent(connection, table.name) if path.kind is PathKind.PARTITION else None
         work = Work(
             table=table,
@@ -320,6 +330,7 @@ class PostgresEngine(Engine):
             cursor=cursor,
             connect=self.connection,
             rows_per_block=density,
+            has_row_triggers=guarded,
             message=_message(target) if decoded else None,
         )
         if path.kind is PathKind.PARTITION:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres.names import CATALOG_SCHEMA, own_name, quote
+from lapse.engines.postgres.names import CATALOG_SCHEMA, own_name, quote, relation
 from lapse.errors import TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
@@ -102,7 +102,7 @@ _COMMENTS = """
       JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::regclass
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
-       AND n.nspname <> ALL(%(system)s) AND d.description LIKE '%%ttl%%'
+       AND n.nspname <> ALL(%(system)s) AND d.description ~* 'ttl|expire|retention'
      ORDER BY n.nspname, c.relname"""
 
 
@@ -148,6 +148,18 @@ def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
 def table_names(connection: Connection) -> list[TableName]:
     found = rows(connection, _TABLES, {"system": list(SYSTEM_SCHEMAS)})
     return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
+
+
+def has_row_triggers(connection: Connection, name: TableName) -> bool:
+    """Is there a BEFORE DELETE trigger for each row (bits 1, 2 and 8), or a rule, that could keep rows?"""
+    found = rows(
+        connection,
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass(%(name)s)"
+        " AND tgtype & 11 = 11 AND NOT tgisinternal) OR (SELECT relhasrules FROM pg_catalog.pg_class"
+        " WHERE oid = to_regclass(%(name)s)) AS guarded",
+        {"name": relation(name)},
+    )
+    return bool(found[0]["guarded"])
 
 
 def comments(connection: Connection) -> list[tuple[TableName, str]]:

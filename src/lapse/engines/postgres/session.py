@@ -1,8 +1,8 @@
 """Connections: how they are opened, how transactions begin, what the driver's errors mean.
 
 Everything works through a pooler that gives out the server per transaction (pgbouncer's transaction mode): no
-prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting. The time
-zone that is set on connecting is for the user's statements; pgbouncer follows it, since the server reports it.
+prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting but the two
+that are set on connecting, time zone and date style; pgbouncer follows these, since the server reports them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def open_database(url: URL) -> Database:
         use_native_hstore=False,
         # Otherwise the driver looks for placeholders in statements that have no parameters.
         execution_options={"no_parameters": True},
+        # In the pool, too: a look whether the connection is alive must not open a transaction.
+        isolation_level="AUTOCOMMIT",
         pool_size=20,
         max_overflow=60,
     )
@@ -79,17 +81,14 @@ def open_database(url: URL) -> Database:
     def _configure(raw: Any, record: object) -> None:
         for kind, loader in lenient_loaders():
             raw.adapters.register_loader(kind, loader)
-        before = raw.autocommit
-        raw.autocommit = True
-        raw.execute("SET TIME ZONE 'UTC'")
-        raw.autocommit = before
+        _run_alone(raw, "SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
 
     @event.listens_for(database, "checkout")
     def _look_alive(raw: Any, record: Any, proxy: object) -> None:
         """A connection that has been idle may be dead; one that was in use a moment ago is not worth a round trip."""
         if monotonic() - record.info.get(_RETURNED_AT, monotonic()) > IDLE_SECONDS:
             try:
-                raw.execute("")
+                _run_alone(raw, "")
             except psycopg.Error as error:
                 raise DisconnectionError(str(error)) from error
 
@@ -98,6 +97,14 @@ def open_database(url: URL) -> Database:
         record.info[_RETURNED_AT] = monotonic()
 
     return database
+
+
+def _run_alone(raw: Any, sql: str) -> None:
+    """Outside any transaction, whatever mode the connection is in."""
+    before = raw.autocommit
+    raw.autocommit = True
+    raw.execute(sql)
+    raw.autocommit = before
 
 
 @cache

@@ -27,6 +27,10 @@ from lapse.model.table import Table
 READ_TARGET_SECONDS = 0.02
 FIRST_WINDOW = 2_000
 MAX_WINDOW = 1 << 40
+LOG_PAGES = 8_000
+"""Pages of the write-ahead log, a few per row, before they are moved into the file."""
+SURPLUS = 1.25
+"""Expired rows that a window should hold, in batches."""
 PAGE_FACTOR = 20
 """Rows of a key page per row of the batch: how far one look reaches when little has expired."""
 MAX_PAGE = 20_000
@@ -55,6 +59,7 @@ class SqliteDeleter(Deleter):
         self._name = quote(table.name.name)
         self._free = _unreferenced(table)
         self._running: Connection | None = None
+        self._log_pages = 0
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -62,6 +67,7 @@ class SqliteDeleter(Deleter):
             try:
                 keys, found = self._find(connection, limit)
                 batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
+                self._empty_log(connection, batch)
             finally:
                 self._running = None
         self._cursor = batch.cursor
@@ -75,6 +81,16 @@ class SqliteDeleter(Deleter):
             batch = replace(found, selected=len(keys), deleted=deleted, held=held)
             checkpoint(connection, batch)
         return replace(batch, locked_seconds=perf_counter() - started)
+
+    def _empty_log(self, connection: Connection, batch: Batch) -> None:
+        """Move the write-ahead log into the file now and then, without holding up readers or writers.
+
+        Batches write the same pages of an index again and again, so doing it seldom saves most of the writing.
+        """
+        self._log_pages += batch.deleted * (1 + len(self._table.indexes))
+        if self._log_pages >= LOG_PAGES or (batch.done and self._log_pages):
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+            self._log_pages = 0
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -170,10 +186,13 @@ class RowidDeleter(_RowidKeys):
         return int(found) if found is not None and (end is None or found < end) else None
 
     def _fit_window(self, seconds: float, expired: int, limit: int) -> None:
-        if expired > limit or seconds > 2 * READ_TARGET_SECONDS:
-            self._window = max(self._window // 2, limit)
-        elif expired * 2 <= limit and seconds < READ_TARGET_SECONDS / 2:
-            self._window = min(self._window * 2, MAX_WINDOW)
+        """A little more than a batch, so that a batch is full and may be found too small; less if reading is slow."""
+        fitting = int(self._window * limit * SURPLUS / max(expired, 1))
+        if seconds > 2 * READ_TARGET_SECONDS:
+            fitting = min(fitting, self._window // 2)
+        elif seconds > READ_TARGET_SECONDS / 2:
+            fitting = min(fitting, self._window)
+        self._window = max(min(fitting, self._window * 2, MAX_WINDOW), limit)
 
 
 class IndexDeleter(_RowidKeys):

@@ -1,0 +1,75 @@
+"""`python -m bench [--size quick|full] [--engine …] [--part …]`: measure, then write docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from bench import page, record
+from bench.cost import cost
+from bench.foreground import foreground
+from bench.plans import SIZES, Size, design
+from bench.servers import SERVERS, NotHere, Server
+from lapse.bench import Shape, compare, table_for
+
+PARTS = ("base", "axes", "idle", "growing", "cost", "foreground")
+FOREGROUND_EXPIRED = 50.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=list(SIZES), default="quick")
+    parser.add_argument("--engine", choices=list(SERVERS), action="append")
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
+    options = parser.parse_args()
+    if not options.page_only:
+        for engine in options.engine or SERVERS:
+            _measure(engine, SIZES[options.size], options.part or PARTS)
+    page.write()
+
+
+def _measure(engine: str, size: Size, parts: Sequence[str]) -> None:
+    started = monotonic()
+    try:
+        with SERVERS[engine]() as server:
+            for part in parts:
+                found = _part(engine, server, size, part)
+                if found is not None:
+                    record.save(
+                        engine, {part: {"under": record.conditions(), "found": found}, "server": server.version}
+                    )
+    except NotHere as reason:
+        _say(f"{engine} is left out: {reason}")
+    _say(f"{engine} took {monotonic() - started:.0f} s")
+
+
+def _part(engine: str, server: Server, size: Size, part: str) -> Any:
+    table = table_for(server.url, "bench_rows")
+    if part == "cost":
+        return record.cost_record(cost(table, rounds=size.rounds, progress=_say))
+    if part == "foreground":
+        return _foreground(server, size) if engine != "sqlite" else None
+    plan = design(engine, size)
+    record.save(engine, {"missing": list(plan.missing)})
+    results = compare(table, getattr(plan, part), rounds=size.rounds, progress=_say)
+    return record.results_record(results)
+
+
+def _foreground(server: Server, size: Size) -> Any:
+    shape = Shape(rows=size.foreground_rows, expired_percent=FOREGROUND_EXPIRED)
+    table = table_for(server.url, "bench_rows")
+    rate, felt = foreground(table, shape, rounds=size.rounds, progress=_say)
+    return record.felt_record(felt, rate, int(shape.rows * FOREGROUND_EXPIRED / 100))
+
+
+def _say(line: str) -> None:
+    print(f"[load {os.getloadavg()[0]:4.1f}] {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What an application feels while rows are deleted under it: latencies at half load, with each way of deleting."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any
+
+from lapse.bench import STANDARD, BenchTable, Contender, Shape, lapse
+from lapse.bench.contenders import Timed
+from lapse.bench.measure import Progress, percentile
+
+SETTLE_SECONDS = 1.5
+CALIBRATE_SECONDS = 3.0
+QUIET_SECONDS = 6.0
+"""How long the application is watched alone."""
+HALF = 0.5
+NO_JOB = "no job"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Felt:
+    """One contender, all rounds: percentiles of the application's latency while it worked, and its own speed."""
+
+    contender: str
+    rate: float
+    p50: float
+    p95: float
+    p99: float
+    p99_by_round: tuple[float, ...]
+    transactions: int
+
+
+@dataclass(kw_only=True)
+class Application:
+    """The load generator while it runs; `samples` are there when it has ended."""
+
+    samples: list[tuple[float, float]] = field(default_factory=list)
+    inserted: int = 0
+
+    def between(self, start: float, end: float) -> list[float]:
+        return [seconds for begun, seconds in self.samples if start <= begun <= end]
+
+
+@contextmanager
+def application(table: BenchTable, rate: float) -> Iterator[Application]:
+    seen = Application()
+    command = [sys.executable, "-m", "bench.load", table.lapse_url, table.name, str(table.shape.rows), str(rate)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        sleep(SETTLE_SECONDS)
+        yield seen
+    finally:
+        out, _ = process.communicate()
+    told: dict[str, Any] = json.loads(out)
+    seen.samples = [tuple(sample) for sample in told["samples"]]
+    seen.inserted = told["inserted"]
+
+
+def no_job(table: BenchTable) -> Timed:
+    sleep(QUIET_SECONDS)
+    return Timed(seconds=QUIET_SECONDS)
+
+
+CONTENDERS = (
+    Contender(name=NO_JOB, run=no_job),
+    lapse("Lapse gentle", lapse_mode="gentle"),
+    lapse("Lapse fast", lapse_mode="fast"),
+    *STANDARD[:2],
+)
+
+
+def half_load(table: BenchTable, shape: Shape) -> float:
+    """Transactions per second: half of what the same clients reach when nothing holds them back."""
+    table.create(shape)
+    with application(table, 0.0) as app:
+        start = monotonic()
+        sleep(CALIBRATE_SECONDS)
+        end = monotonic()
+    table.drop()
+    return HALF * len(app.between(start, end)) / (end - start)
+
+
+def foreground(table: BenchTable, shape: Shape, *, rounds: int, progress: Progress) -> tuple[float, list[Felt]]:
+    rate = half_load(table, shape)
+    progress(f"half load is {rate:,.0f} transactions/s")
+    felt: dict[str, list[list[float]]] = {contender.name: [] for contender in CONTENDERS}
+    speeds: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
+    for number in range(1, rounds + 1):
+        for contender in random.sample(CONTENDERS, len(CONTENDERS)):
+            latencies, speed = _one(table, shape, contender, rate)
+            felt[contender.name].append(latencies)
+            speeds[contender.name].append(speed)
+            p99 = percentile(latencies, 0.99) * 1000
+            progress(f"round {number}: {contender.name}: p99 {p99:.1f} ms, {speed:,.0f} rows/s")
+    return rate, [_summary(name, felt[name], speeds[name]) for name in felt]
+
+
+def _one(table: BenchTable, shape: Shape, contender: Contender, rate: float) -> tuple[list[float], float]:
+    table.create(shape)
+    try:
+        before = table.contents()
+        with application(table, rate) as app:
+            start = monotonic()
+            timed = contender.run(table)
+            end = monotonic()
+        after = table.contents()
+        if contender.name != NO_JOB:
+            wanted = before.without_expired()
+            left = (after.expired, after.rows - app.inserted, after.checksum)
+            assert left == (0, wanted.rows, wanted.checksum), f"{contender.name} left {after}"
+    finally:
+        table.drop()
+    # A contender sets itself up first: what counts is the time at the end in which it worked.
+    return app.between(max(start, end - timed.seconds), end), before.expired / timed.seconds
+
+
+def _summary(name: str, rounds: list[list[float]], speeds: list[float]) -> Felt:
+    def middle(quantile: float) -> float:
+        return statistics.median(percentile(latencies, quantile) for latencies in rounds)
+
+    return Felt(
+        contender=name,
+        rate=0.0 if name == NO_JOB else statistics.median(speeds),
+        p50=middle(0.5),
+        p95=middle(0.95),
+        p99=middle(0.99),
+        p99_by_round=tuple(percentile(latencies, 0.99) for latencies in rounds),
+        transactions=sum(len(latencies) for latencies in rounds),
+    )

@@ -1,0 +1,206 @@
+"""docs/performance.md: the figures on disk between sentences that people wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import record
+from bench.charts import Bar, bar_chart
+from bench.growth import fitted_exponent
+
+DOCS = Path(__file__).parents[1] / "docs"
+BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
+NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+BASELINE, LOOP = "one DELETE", "references' loop"
+Row = dict[str, Any]
+
+
+def write() -> None:
+    """Replace what stands between the marks; everything else on the page is left as it is."""
+    path = DOCS / "performance.md"
+    text = path.read_text(encoding="utf-8")
+    for engine in NAMES:
+        measured = record.load(engine)
+        if not measured:
+            continue
+        for part, render in RENDERERS.items():
+            if part in measured:
+                text = _replaced(text, f"{engine} {part}", render(engine, measured))
+    path.write_text(text, encoding="utf-8")
+
+
+def _replaced(text: str, name: str, body: str) -> str:
+    begin = BEGIN.format(name)
+    if begin not in text:
+        return text
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(END)
+    return f"{before}{begin}\n{body.strip()}\n{END}{after}"
+
+
+def shape_words(shape: Row) -> str:
+    return (
+        f"{shape['rows']:,} rows, {shape['expired_percent']:g} % expired"
+        + ("" if shape["scattered"] else " at the old end")
+        + f", {shape['key']} key, {shape['indexes']} secondary index{'es' if shape['indexes'] != 1 else ''}"
+        + (", index on the expiry" if shape["expiry_index"] else "")
+    )
+
+
+def by_shape(found: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    groups: dict[str, dict[str, Row]] = {}
+    for row in found:
+        groups.setdefault(json.dumps(row["shape"]), {})[row["contender"]] = row
+    return groups
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _ratio(row: Row, other: Row | None) -> str:
+    return "-" if other is None else f"{other['seconds'] / row['seconds']:.2f}x"
+
+
+def _base(engine: str, measured: Row) -> str:
+    parts = []
+    for text, contenders in by_shape(measured["base"]["found"]).items():
+        shape = json.loads(text)
+        whole, loop = contenders.get(BASELINE), contenders.get(LOOP)
+        ordered = sorted(contenders.values(), key=lambda row: float(row["seconds"]))
+        rows = [
+            [
+                row["contender"],
+                f"{row['rows_per_second']:,}",
+                _ratio(row, whole),
+                _ratio(row, loop),
+                f"{row['spread'][0]:.2f} to {row['spread'][1]:.2f}",
+                "-" if row["hold_p50_ms"] is None else f"{row['hold_p50_ms']} / {row['hold_p95_ms']}",
+            ]
+            for row in ordered
+        ]
+        header = ["way", "rows/s", "of one DELETE", "of the references' loop", "spread", "transaction ms, p50 / p95"]
+        parts.append(f"{shape_words(shape)}:\n\n{table(header, rows)}")
+        name = f"{engine}-{shape['key']}.svg"
+        _draw(name, f"{NAMES[engine]}, {shape['key']} key: rows deleted per second", ordered)
+        parts.append(f"![rows per second](performance/{name})")
+    missing = measured.get("missing") or []
+    parts += [f"Not available on the measuring machine: {', '.join(missing)}."] if missing else []
+    return "\n\n".join([*parts, _under(measured["base"])])
+
+
+def _draw(name: str, title: str, rows: Sequence[Row]) -> None:
+    bars = [
+        Bar(
+            label=row["contender"],
+            value=row["rows_per_second"],
+            text=f"{row['rows_per_second']:,}",
+            low=row["rows_per_second"] * row["spread"][0],
+            high=row["rows_per_second"] * row["spread"][1],
+        )
+        for row in rows
+    ]
+    (record.FOLDER / name).write_text(bar_chart(title, bars), encoding="utf-8")
+
+
+def _axes(engine: str, measured: Row) -> str:
+    rows = []
+    for text, contenders in by_shape(measured["axes"]["found"]).items():
+        ours, whole, loop = (contenders.get(name) for name in ("Lapse", BASELINE, LOOP))
+        assert ours is not None
+        rows.append(
+            [shape_words(json.loads(text)), f"{ours['rows_per_second']:,}", _ratio(ours, whole), _ratio(ours, loop)]
+        )
+    header = ["shape", "Lapse, rows/s", "of one DELETE", "of the references' loop"]
+    return f"{table(header, rows)}\n\n{_under(measured['axes'])}"
+
+
+def _idle(engine: str, measured: Row) -> str:
+    rows = []
+    for text, contenders in by_shape(measured["idle"]["found"]).items():
+        ours, count = contenders["Lapse"], contenders["SELECT count(*)"]
+        rows.append(
+            [
+                shape_words(json.loads(text)),
+                f"{1000 * count['seconds']:.0f} ms",
+                f"{1000 * ours['seconds']:.0f} ms",
+                f"{ours['seconds'] / count['seconds']:.2f}x",
+            ]
+        )
+    header = ["shape", "SELECT count(*) with the condition", "a whole run of Lapse", "ratio"]
+    return f"{table(header, rows)}\n\n{_under(measured['idle'])}"
+
+
+def _growing(engine: str, measured: Row) -> str:
+    every = [*measured["growing"]["found"], *measured.get("base", {"found": []})["found"]]
+    plain = [row for row in every if row["shape"]["key"] == "bigint" and row["contender"] in (BASELINE, "Lapse")]
+    rows = []
+    tenths = [row for row in plain if row["shape"]["expired_percent"] == 10]
+    shares = [row for row in plain if row["shape"]["rows"] == _shares_rows(measured)]
+    for of, those in (("rows (a tenth expired)", tenths), ("expired rows (same table)", shares)):
+        for contender in (BASELINE, "Lapse"):
+            chosen = [row for row in those if row["contender"] == contender]
+            points = sorted({(row["expired"], row["seconds"]) for row in chosen})
+            rows.append([of, contender, ", ".join(f"{n:,}" for n, _ in points), f"{fitted_exponent(points):.2f}"])
+    return f"{table(['grows', 'way', 'expired rows measured', 'exponent'], rows)}\n\n{_under(measured['growing'])}"
+
+
+def _shares_rows(measured: Row) -> int:
+    found = [row["shape"]["rows"] for row in measured["growing"]["found"] if row["shape"]["expired_percent"] != 10]
+    return int(found[0]) if found else 0
+
+
+def _cost(engine: str, measured: Row) -> str:
+    found = {(row["verb"], row["variant"]): row["rows_per_second"] for row in measured["cost"]["found"]}
+    rows = []
+    for verb in dict.fromkeys(verb for verb, _ in found):
+        bare = found[verb, "bare"]
+        rows.append(
+            [verb, f"{bare:,}", f"{found[verb, 'expires_at'] / bare:.2f}x", f"{found[verb, 'managed'] / bare:.2f}x"]
+        )
+    header = ["", "bare table, rows/s", "with a column of one's own", "with Lapse's managed column"]
+    return f"{table(header, rows)}\n\n{_under(measured['cost'])}"
+
+
+def _foreground(engine: str, measured: Row) -> str:
+    found = measured["foreground"]["found"]
+    alone = next(row for row in found["contenders"] if row["contender"] == "no job")
+    rows = [
+        [
+            row["contender"],
+            f"{row['p50_ms']:.1f}",
+            f"{row['p95_ms']:.1f}",
+            f"{row['p99_ms']:.1f}",
+            f"{row['p99_ms'] / alone['p99_ms']:.1f}x",
+            f"{row['rows_per_second']:,}" if row["rows_per_second"] else "-",
+        ]
+        for row in found["contenders"]
+    ]
+    bars = [
+        Bar(label=row["contender"], value=row["p99_ms"], text=f"{row['p99_ms']:.1f} ms") for row in found["contenders"]
+    ]
+    name = f"{engine}-foreground.svg"
+    title = f"{NAMES[engine]}: p99 of the application's transactions, in milliseconds"
+    (record.FOLDER / name).write_text(bar_chart(title, bars), encoding="utf-8")
+    header = ["while deleting by", "p50 ms", "p95 ms", "p99 ms", "p99 of no job", "rows/s"]
+    words = f"{found['transactions_per_second']:,} transactions/s, {found['expired']:,} expired rows:"
+    return f"{words}\n\n{table(header, rows)}\n\n![p99](performance/{name})\n\n{_under(measured['foreground'])}"
+
+
+def _under(part: Row) -> str:
+    under = part["under"]
+    return f"<sub>{under['cpus']} cores, load average {under['load_average']} at the end of the measurement.</sub>"
+
+
+RENDERERS = {
+    "base": _base,
+    "axes": _axes,
+    "idle": _idle,
+    "growing": _growing,
+    "cost": _cost,
+    "foreground": _foreground,
+}

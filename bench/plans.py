@@ -1,0 +1,97 @@
+"""Which contenders run on which shapes: one base design, then one axis at a time, never the full product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bench.rivals import cron_rival, mariadb_rivals, postgres_rivals
+from lapse.bench import STANDARD, Contender, Shape, lapse
+from lapse.bench.contenders import Timed, references_loops, timed
+from lapse.bench.tables import BenchTable
+
+Plan = Mapping[Shape, Sequence[Contender]]
+LAPSE = lapse("Lapse", lapse_mode="gentle")
+FAST, WHISPER = lapse("Lapse fast", lapse_mode="fast"), lapse("Lapse whisper", lapse_mode="whisper")
+LOOPS = Contender(name="references' loop, 4 clients", run=timed(references_loops(4)))
+
+
+def _count(table: BenchTable, clock: Timed) -> None:
+    with table.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table.name} WHERE {table.expired}")
+        cursor.fetchall()
+
+
+COUNT = Contender(name="SELECT count(*)", run=timed(_count))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How large everything is. `rows` is the base, `axis_rows` where one property varies."""
+
+    rows: int
+    axis_rows: int
+    idle_rows: int
+    foreground_rows: int
+    rounds: int
+    slow_rivals: bool = False
+
+
+QUICK = Size(rows=400_000, axis_rows=100_000, idle_rows=1_000_000, foreground_rows=200_000, rounds=3)
+FULL = Size(
+    rows=10_000_000, axis_rows=1_000_000, idle_rows=10_000_000, foreground_rows=2_000_000, rounds=3, slow_rivals=True
+)
+SIZES = {"quick": QUICK, "full": FULL}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Design:
+    """`base` has every contender, `axes` vary one property, `idle` finds nothing, `growing` shows the growth."""
+
+    base: Plan
+    axes: Plan
+    idle: Plan
+    growing: Plan
+    missing: tuple[str, ...] = ()
+
+
+def design(engine: str, size: Size) -> Design:
+    base = Shape(rows=size.rows)
+    contenders, missing = _everyone(engine, size)
+    wide: dict[Shape, Sequence[Contender]] = {base: contenders}
+    if engine != "sqlite":
+        wide[replace(base, key="uuid")] = [*STANDARD[:2], LAPSE]
+    return Design(base=wide, axes=_axes(engine, size), idle=_idle(size), growing=_growing(size), missing=tuple(missing))
+
+
+def _everyone(engine: str, size: Size) -> tuple[list[Contender], list[str]]:
+    own: list[Contender] = [*STANDARD, LAPSE]
+    if engine == "postgres":
+        others, missing = postgres_rivals()
+        return [*own, FAST, WHISPER, LOOPS, *others, *(cron_rival() if size.slow_rivals else ())], missing
+    if engine == "mariadb":
+        others, missing = mariadb_rivals()
+        return [*own, FAST, *others], missing
+    return own, []
+
+
+def _axes(engine: str, size: Size) -> Plan:
+    middle = Shape(rows=size.axis_rows)
+    three = (*STANDARD[:2], LAPSE)
+    shapes = [replace(middle, expired_percent=percent) for percent in (1.0, 50.0, 100.0)]
+    shapes += [replace(middle, indexes=indexes) for indexes in (0, 5)]
+    shapes += [replace(middle, scattered=False), replace(middle, expired_percent=1.0, expiry_index=True)]
+    if engine != "sqlite":
+        shapes.append(replace(middle, key="composite"))
+    return dict.fromkeys(shapes, three)
+
+
+def _idle(size: Size) -> Plan:
+    nothing = Shape(rows=size.idle_rows, expired_percent=0.0, indexes=0)
+    return dict.fromkeys([nothing, replace(nothing, expiry_index=True)], (COUNT, LAPSE))
+
+
+def _growing(size: Size) -> Plan:
+    rows = [Shape(rows=size.rows // part) for part in (8, 4, 2)]
+    shares = [Shape(rows=size.axis_rows * 2, expired_percent=percent) for percent in (5.0, 10.0, 20.0, 40.0)]
+    return dict.fromkeys([*rows, *shares], (STANDARD[0], LAPSE))

@@ -1,0 +1,28 @@
+"""Policies as code: `lapse.toml` read, compared with a database, written for one."""
+
+from __future__ import annotations
+
+from lapse.app.policyfile.candidates import Candidate, find_candidate
+from lapse.app.policyfile.plan import Action, Change, FieldChange, FirstRun, Plan, Planner, Problem
+from lapse.app.policyfile.reading import FILE_NAME, PolicyFile, TableEntry, entry_from_keys, read_file
+from lapse.app.policyfile.schema import json_schema
+from lapse.app.policyfile.writing import write_file
+
+__all__ = [
+    "FILE_NAME",
+    "Action",
+    "Candidate",
+    "Change",
+    "FieldChange",
+    "FirstRun",
+    "Plan",
+    "Planner",
+    "PolicyFile",
+    "Problem",
+    "TableEntry",
+    "entry_from_keys",
+    "find_candidate",
+    "json_schema",
+    "read_file",
+    "write_file",
+]

@@ -1,0 +1,208 @@
+"""What has to change for the database to have the policies of a file: compared by value, tried before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from lapse.app.policyfile.reading import PolicyFile, TableEntry
+from lapse.catalog import Catalog, policies
+from lapse.catalog.policies import StoredPolicy
+from lapse.ddl import render
+from lapse.ddl.names import parse_table_name
+from lapse.ddl.render import table_name
+from lapse.engines.base import Declared, Expiring
+from lapse.errors import LapseError, Unsupported
+from lapse.model import knobs
+from lapse.model.policy import Policy, PolicyChange
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.runner import declared as declaring
+from lapse.runner.declarer import Declarer
+from lapse.runner.guard import objection_to
+
+
+class Action(StrEnum):
+    CREATE = "create"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldChange:
+    """A knob and its text before and after; None is unset."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstRun:
+    """What the first run after the change would delete, and why it would be held, if it would."""
+
+    rows: int
+    expired: int
+    exact: bool
+    held: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """`statement` does the same in SQL; `first_run` is None where the change cannot make rows expire sooner."""
+
+    action: Action
+    table: TableName
+    place: str
+    before: Policy | None
+    after: Policy | None
+    changed: tuple[FieldChange, ...]
+    statement: str
+    first_run: FirstRun | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """An entry that cannot be done; `place` is file and line."""
+
+    table: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """`unmanaged` tables have a policy that the file does not mention; they are left alone."""
+
+    changes: tuple[Change, ...]
+    problems: tuple[Problem, ...]
+    unmanaged: tuple[TableName, ...]
+    unchanged: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes and not self.problems
+
+
+class Planner:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._declarer = Declarer(catalog)
+
+    def plan(self, file: PolicyFile, *, prune: bool) -> Plan:
+        """With `prune`, policies that the file does not mention are to be removed."""
+        changes: list[Change] = []
+        problems: list[Problem] = []
+        with self._engine.connection() as connection:
+            known = self._known(connection)
+            left = {stored.table for stored in known}
+            for entry in file.tables:
+                try:
+                    table = self._engine.describe(connection, parse_table_name(entry.name, self._engine.dialect))
+                    left.discard(table.name)
+                    change = self._change(connection, entry, table, known)
+                except LapseError as error:
+                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
+                    continue
+                if change is not None:
+                    changes.append(change)
+            gone = [stored for stored in known if stored.table in left and stored.source != policies.COMMENT]
+        if prune:
+            changes += [_removal(stored, f"{file.path.name}: not mentioned") for stored in gone]
+        return Plan(
+            changes=tuple(changes),
+            problems=tuple(problems),
+            unmanaged=() if prune else tuple(stored.table for stored in gone),
+            unchanged=len(file.tables) - len(problems) - sum(1 for each in changes if each.table not in left),
+        )
+
+    def apply(self, change: Change) -> tuple[str, ...]:
+        """Do one change, all of it or nothing; returns notices."""
+        with self._catalog.writing() as connection:
+            if change.after is None:
+                return self._declarer.change(connection, change.table, PolicyChange(set={}, remove=True))
+            return self._declarer.put(connection, change.table, change.after, policies.FILE)
+
+    def _known(self, connection: Connection) -> list[StoredPolicy]:
+        bound = self._catalog.bind(connection)
+        return policies.list_policies(bound) if self._catalog.is_installed(bound) else []
+
+    def _change(
+        self, connection: Connection, entry: TableEntry, table: Table, known: Sequence[StoredPolicy]
+    ) -> Change | None:
+        stored = next((each for each in known if each.table == table.name), None)
+        if entry.policy is None:
+            return None if stored is None else _removal(stored, entry.place)
+        wanted, before = entry.policy, stored.policy if stored else None
+        if before is not None and entry.keeps_pause:
+            wanted = replace(wanted, pause=before.pause)
+        if wanted == before:
+            return None
+        if stored is not None and stored.source == policies.COMMENT:
+            raise Unsupported(f"table {table.name} has its policy in its comment, where the file cannot change it")
+        declared = declaring.declare(table, wanted)
+        self._engine.check(connection, declared, before)
+        return Change(
+            action=Action.CREATE if before is None else Action.CHANGE,
+            table=table.name,
+            place=entry.place,
+            before=before,
+            after=wanted,
+            changed=_differences(before, wanted),
+            statement=render(wanted, table.name, "lapse"),
+            first_run=self._first_run(connection, declared, before),
+        )
+
+    def _first_run(self, connection: Connection, declared: Declared, before: Policy | None) -> FirstRun | None:
+        policy, table = declared.policy, declared.table
+        if before is not None and policy.same_expiry(before):
+            return None
+        is_managed = policy.column is None and policy.expression is None
+        if is_managed and (before is None or table.column(MANAGED_COLUMN) is None):
+            # The column is new, and every row gets the whole TTL.
+            return None
+        now = self._engine.now(connection)
+        found: list[Expiring] = []
+        for leaf in self._engine.leaves(connection, table):
+            name = leaf.name.partition
+            part = replace(declared, table=leaf, policy=policy if name is None else policy.for_partition(name))
+            found.append(self._engine.expiring(connection, part, (now,), exact=False))
+        return FirstRun(
+            rows=sum(each.rows for each in found),
+            expired=sum(each.counts[0] for each in found),
+            exact=all(each.exact for each in found),
+            held=objection_to(found, now) if policy.guard else None,
+        )
+
+
+def _removal(stored: StoredPolicy, place: str) -> Change:
+    name = stored.table
+    return Change(
+        action=Action.REMOVE,
+        table=name,
+        place=place,
+        before=stored.policy,
+        after=None,
+        changed=_differences(stored.policy, None),
+        statement=f"ALTER TABLE {table_name(name, 'lapse')} RESET (ttl)",
+    )
+
+
+def _differences(before: Policy | None, after: Policy | None) -> tuple[FieldChange, ...]:
+    """Only what differs from the defaults on either side, under the names that a file uses."""
+    old, new = (each.options() if each is not None else {} for each in (before, after))
+    names = [field.name for field in fields(Policy) if old.get(field.name) != new.get(field.name)]
+    return tuple(
+        FieldChange(name=_NAMES.get(name, name), before=_shown(old.get(name)), after=_shown(new.get(name)))
+        for name in names
+    )
+
+
+def _shown(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field} | {"interval": "after"}

@@ -1,0 +1,242 @@
+"""Reads `lapse.toml`; every problem is told with file, line and column."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lapse.app.policyfile.positions import KeyPath, Positions
+from lapse.ddl import parse_expression, recognise_column
+from lapse.errors import FileProblem, LapseError, UsageError
+from lapse.model import interval, knobs
+from lapse.model.policy import Policy, PolicyChange
+from lapse.model.secret import mask
+
+FILE_NAME = "lapse.toml"
+COLUMN, AFTER, EXCLUDE = "column", "after", "exclude"
+SECTIONS = ("defaults", "environments", "tables")
+ENVIRONMENT_KEYS = ("url", "defaults", "tables")
+DERIVED_KNOBS = ("ttl",)
+"""Knobs that a file has no use for: a table in it has TTL."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableEntry:
+    """What the file says about a table: a policy, or with `exclude` why it has none.
+
+    `keeps_pause` is True where the file leaves pausing to the operators.
+    """
+
+    name: str
+    policy: Policy | None
+    exclude: str | None
+    keeps_pause: bool
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyFile:
+    """One environment of a file, defaults and overrides applied."""
+
+    path: Path
+    environment: str | None
+    url: str | None
+    tables: tuple[TableEntry, ...]
+
+
+def read_file(path: Path, environment: str | None = None, variables: Mapping[str, str] | None = None) -> PolicyFile:
+    """Raises FileProblem. Without `environment`, the file's only one is taken, or none if it has several."""
+    return _Reader(path, os.environ if variables is None else variables).read(environment)
+
+
+class _Reader:
+    def __init__(self, path: Path, variables: Mapping[str, str]) -> None:
+        self._path = path
+        self._variables = variables
+        text = path.read_text(encoding="utf-8")
+        try:
+            self._document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise _syntax(path, error, text) from None
+        self._positions = Positions(text)
+
+    def read(self, wanted: str | None) -> PolicyFile:
+        self._known_keys((), self._document, SECTIONS)
+        environments = self._section(("environments",))
+        if wanted is None and len(environments) == 1:
+            wanted = next(iter(environments))
+        if wanted is not None and wanted not in environments:
+            known = f"the file has {', '.join(environments)}" if environments else "the file has none"
+            raise self._problem(("environments",), f"there is no environment {wanted!r}", hint=known)
+        here: KeyPath = ("environments", wanted) if wanted is not None else ()
+        for name in environments:
+            self._known_keys(("environments", name), self._section(("environments", name)), ENVIRONMENT_KEYS)
+        defaults = self._defaults(here)
+        return PolicyFile(
+            path=self._path,
+            environment=wanted,
+            url=self._url(here) if wanted is not None else None,
+            tables=tuple(self._table(name, here, defaults) for name in self._table_names(here)),
+        )
+
+    def _table_names(self, here: KeyPath) -> list[str]:
+        own = self._section((*here, "tables")) if here else {}
+        return list(dict.fromkeys((*self._section(("tables",)), *own)))
+
+    def _table(self, name: str, here: KeyPath, defaults: dict[str, Any]) -> TableEntry:
+        """Keys of the environment win over those of the table, and all win over defaults."""
+        places: dict[str, KeyPath] = {}
+        values: dict[str, Any] = {}
+        layers: list[KeyPath] = [("tables", name), *([(*here, "tables", name)] if here else [])]
+        for layer in layers:
+            found = self._section(layer)
+            self._known_keys(layer, found, (COLUMN, AFTER, EXCLUDE, *_allowed_knobs()))
+            if found.keys() & _EXPIRY_KEYS:
+                # Another way to say when rows expire replaces the first.
+                values = {key: value for key, value in values.items() if key not in _EXPIRY_KEYS}
+            values |= found
+            places |= {key: (*layer, key) for key in found}
+        place = next((layer for layer in reversed(layers) if self._section(layer)), layers[0])
+        return self._entry(name, place, values, places, defaults)
+
+    def _entry(
+        self, name: str, place: KeyPath, values: dict[str, Any], places: dict[str, KeyPath], defaults: dict[str, Any]
+    ) -> TableEntry:
+        line, _ = self._positions.of(place)
+        where = f"{self._path.name}:{line}"
+        if EXCLUDE in values:
+            reason = values[EXCLUDE]
+            if not isinstance(reason, str) or not reason.strip():
+                raise self._problem(places[EXCLUDE], "exclude must say why the table has no TTL")
+            if len(values) > 1:
+                raise self._problem(places[EXCLUDE], f"table {name} is excluded, so nothing else can be set")
+            return TableEntry(name=name, policy=None, exclude=reason.strip(), keeps_pause=True, place=where)
+        fields = dict(defaults)
+        for key in values:
+            fields |= self._fields(key, values, places)
+        try:
+            policy = PolicyChange(set=fields).apply_to(None, name)
+        except LapseError as error:
+            hint = f"set ttl_expire_after, ttl_expiration_expression, or {COLUMN} and {AFTER}; or {EXCLUDE} it"
+            raise self._problem(place, error.message, hint=hint) from error
+        return TableEntry(name=name, policy=policy, exclude=None, keeps_pause="pause" not in fields, place=where)
+
+    def _fields(self, key: str, values: Mapping[str, Any], places: Mapping[str, KeyPath]) -> dict[str, Any]:
+        place, text = places[key], _text(values[key])
+        if text is None:
+            raise self._problem(place, f"{key} must be a string, a number, true or false")
+        try:
+            if key == COLUMN:
+                if AFTER not in values:
+                    raise self._problem(place, f"{COLUMN} needs {AFTER}, such as '30 days'")
+                return {"column": text, "interval": interval.parse(_text(values[AFTER]) or "", name=AFTER)}
+            if key == AFTER:
+                if COLUMN not in values:
+                    raise self._problem(place, f"{AFTER} needs {COLUMN}, the column with the time to count from")
+                return {}
+            return knob_fields(key, text)
+        except FileProblem:
+            raise
+        except LapseError as error:
+            raise self._problem(places[AFTER] if key == COLUMN else place, error.message, hint=error.hint) from error
+
+    def _defaults(self, here: KeyPath) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for layer in (("defaults",), *(((*here, "defaults"),) if here else ())):
+            found = self._section(layer)
+            allowed = [name for name in _allowed_knobs() if name not in _EXPIRY_KEYS]
+            self._known_keys(layer, found, allowed)
+            for key in found:
+                fields |= self._fields(key, found, {key: (*layer, key) for key in found})
+        return fields
+
+    def _url(self, here: KeyPath) -> str | None:
+        value = self._section(here).get("url")
+        if value is None:
+            return None
+        place = (*here, "url")
+        if not isinstance(value, str):
+            raise self._problem(place, "url must be a string")
+        variable = re.fullmatch(r"\$\{?(\w+)\}?", value.strip())
+        if variable is not None:
+            if not self._variables.get(variable[1]):
+                raise self._problem(place, f"the environment variable {variable[1]} is not set")
+            return self._variables[variable[1]]
+        if mask(value) != value:
+            hint = 'url = "$DATABASE_URL" takes it from the environment'
+            raise self._problem(place, "a password does not belong in this file", hint=hint)
+        return value
+
+    def _section(self, path: KeyPath) -> dict[str, Any]:
+        found: Any = self._document
+        for number, name in enumerate(path):
+            found = found.get(name, {})
+            if not isinstance(found, dict):
+                raise self._problem(path[: number + 1], f"{name} must be a table of keys and values")
+        return dict(found)
+
+    def _known_keys(self, path: KeyPath, found: Mapping[str, Any], allowed: tuple[str, ...] | list[str]) -> None:
+        for key in found:
+            if key not in allowed:
+                raise self._problem((*path, key), f"{key} is not known here", hint=f"known: {', '.join(allowed)}")
+
+    def _problem(self, place: KeyPath, text: str, *, hint: str | None = None) -> FileProblem:
+        line, column = self._positions.of(place)
+        return FileProblem(text, path=str(self._path), line=line, column=column, hint=hint)
+
+
+_EXPIRY_KEYS = frozenset({COLUMN, AFTER, EXCLUDE, "ttl_expire_after", "ttl_expiration_expression"})
+
+
+def _allowed_knobs() -> list[str]:
+    return [knob.name for knob in knobs.KNOBS.values() if knob.field and knob.name not in DERIVED_KNOBS]
+
+
+def knob_fields(name: str, text: str) -> dict[str, Any]:
+    """The fields of a Policy that one knob sets."""
+    knob = knobs.find(name)
+    value = knob.parse(text, name)
+    if knob.field == "expression":
+        column = recognise_column(parse_expression(value, columns=None))
+        if column is not None:
+            return {"column": column[0], "interval": column[1]}
+    return {knob.field: value} if knob.field else {}
+
+
+def entry_from_keys(name: str, keys: Mapping[str, Any], *, place: str) -> TableEntry:
+    """The same keys given by a program instead of a file; raises UsageError or PolicyConflict."""
+    unknown = [key for key in keys if key not in (COLUMN, AFTER, EXCLUDE, *_allowed_knobs())]
+    if unknown:
+        raise UsageError(f"{place}: {unknown[0]} is not known", hint=f"known: {', '.join(_allowed_knobs())}")
+    if EXCLUDE in keys:
+        return TableEntry(name=name, policy=None, exclude=str(keys[EXCLUDE]), keeps_pause=True, place=place)
+    if (COLUMN in keys) != (AFTER in keys):
+        raise UsageError(f"{place}: {COLUMN} and {AFTER} belong together")
+    fields: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key == COLUMN:
+            fields |= {"column": str(value), "interval": interval.parse(str(keys[AFTER]), name=AFTER)}
+        elif key != AFTER:
+            fields |= knob_fields(key, _text(value) or "")
+    policy = PolicyChange(set=fields).apply_to(None, name)
+    return TableEntry(name=name, policy=policy, exclude=None, keeps_pause="pause" not in fields, place=place)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _syntax(path: Path, error: tomllib.TOMLDecodeError, text: str) -> FileProblem:
+    message = str(error)
+    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    if found is None:
+        return FileProblem(message, path=str(path), line=1, column=1)
+    line, column = (int(found[1]), int(found[2])) if found[1] else (text.count("\n") + 1, 1)
+    return FileProblem(message[: found.start()], path=str(path), line=line, column=column)

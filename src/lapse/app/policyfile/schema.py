@@ -1,0 +1,61 @@
+"""The JSON Schema of `lapse.toml`, made from the knobs, for editors that complete and check as one types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapse.app.policyfile.reading import AFTER, COLUMN, DERIVED_KNOBS, EXCLUDE
+from lapse.model import knobs
+from lapse.model.interval import ALLOWED as DURATION
+
+_ON_OFF = "'on' or 'off'"
+
+
+def json_schema() -> dict[str, Any]:
+    usable = [knob for knob in knobs.KNOBS.values() if knob.field and knob.name not in DERIVED_KNOBS]
+    known = {knob.name: _knob(knob) for knob in usable}
+    expiry = ("ttl_expire_after", "ttl_expiration_expression")
+    defaults = _table({name: value for name, value in known.items() if name not in expiry})
+    table = _table(
+        {
+            COLUMN: {"type": "string", "description": "The column with the time to count from."},
+            AFTER: {"type": "string", "description": f"How long after it a row expires: {DURATION}."},
+            EXCLUDE: {"type": "string", "minLength": 1, "description": "Why this table has no TTL."},
+            **known,
+        }
+    ) | {"dependentRequired": {COLUMN: [AFTER], AFTER: [COLUMN]}}
+    tables = {"type": "object", "additionalProperties": {"$ref": "#/$defs/table"}}
+    environment = _table(
+        {
+            "url": {"type": "string", "description": "The database, or $VARIABLE to take it from the environment."},
+            "defaults": {"$ref": "#/$defs/defaults"},
+            "tables": tables,
+        }
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "lapse.toml",
+        "description": "When the rows of each table expire.",
+        **_table(
+            {
+                "defaults": {"$ref": "#/$defs/defaults"},
+                "environments": {"type": "object", "additionalProperties": environment},
+                "tables": tables,
+            }
+        ),
+        "$defs": {"defaults": defaults, "table": table},
+    }
+
+
+def _table(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _knob(knob: knobs.Knob) -> dict[str, Any]:
+    default = f" Default: {knob.default}." if knob.default else ""
+    described = {"description": f"{knob.help} Allowed: {knob.allowed}.{default}"}
+    if knob.allowed == _ON_OFF:
+        return {"enum": [True, False, "on", "off"]} | described
+    if knob.default.isdigit():
+        return {"type": "integer", "minimum": 0 if "0" in knob.allowed.split() else 1} | described
+    return {"type": "string"} | described

@@ -1,0 +1,88 @@
+"""What plan, apply and lint begin with: a file, one of its environments, and the database that goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lapse.app import Lapse, Plan, PolicyFile, Problem, read_file
+from lapse.app.policyfile import FILE_NAME, Action, Change
+from lapse.app.records import Record, table_record
+from lapse.cli.opening import open_database
+from lapse.cli.output import Output, rows
+
+FileOption = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The file of policies.")]
+EnvironmentOption = Annotated[
+    str | None, typer.Option("--env", "-e", metavar="NAME", help="An environment of the file, with its own URL.")
+]
+PruneOption = Annotated[
+    bool, typer.Option("--prune", help="Remove policies that the file does not mention, instead of leaving them.")
+]
+DEFAULT_FILE = Path(FILE_NAME)
+
+_SIGNS = {Action.CREATE: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.REMOVE: ("-", "red")}
+
+
+def open_file(file: Path, environment: str | None, url: str | None) -> tuple[PolicyFile, Lapse]:
+    """A URL on the command line wins over that of the environment."""
+    policies = read_file(file, environment)
+    return policies, open_database(url or policies.url)
+
+
+def show_plan(output: Output, plan: Plan) -> None:
+    for change in plan.changes:
+        _show_change(output, change)
+    show_problems(output, plan.problems)
+    for table in plan.unmanaged:
+        output.notice(f"table {table} has a policy that the file does not mention; --prune would remove it")
+    counts = {action: sum(change.action is action for change in plan.changes) for action in Action}
+    words = ", ".join(f"{count} to {action}" for action, count in counts.items() if count) or "nothing to change"
+    output.line(f"{words}; {plan.unchanged} as they should be.", "bold")
+
+
+def show_problems(output: Output, problems: tuple[Problem, ...] | list[Problem]) -> None:
+    for problem in problems:
+        output.line(f"! {problem.place}: {problem.table}: {problem.text}", "bold red")
+
+
+def _show_change(output: Output, change: Change) -> None:
+    sign, style = _SIGNS[change.action]
+    output.line(f"{sign} {change.table} ({change.place})", style)
+    for field in change.changed:
+        before = "" if field.before is None else f"{field.before} → "
+        output.line(f"    {field.name}: {before}{'unset' if field.after is None else field.after}")
+    if change.first_run is not None:
+        first = change.first_run
+        about = "" if first.exact else "about "
+        output.line(f"    first run would delete {about}{first.expired:,} of {rows(first.rows)}")
+        if first.held:
+            output.line(f"    and would be held for confirmation: {first.held}", "yellow")
+
+
+def plan_record(plan: Plan) -> Record:
+    return {
+        "changes": [_change_record(change) for change in plan.changes],
+        "problems": [problem_record(problem) for problem in plan.problems],
+        "unmanaged": [table_record(name) for name in plan.unmanaged],
+        "unchanged": plan.unchanged,
+    }
+
+
+def problem_record(problem: Problem) -> Record:
+    return {"table": problem.table, "place": problem.place, "text": problem.text}
+
+
+def _change_record(change: Change) -> Record:
+    first = change.first_run
+    return {
+        "action": str(change.action),
+        **table_record(change.table),
+        "place": change.place,
+        "changed": {field.name: {"before": field.before, "after": field.after} for field in change.changed},
+        "statement": change.statement,
+        "first_run": None
+        if first is None
+        else {"rows": first.rows, "expired": first.expired, "exact": first.exact, "held": first.held},
+    }

@@ -1,0 +1,144 @@
+"""Deleting in physical order: windows of heap blocks, as wide as the time allows."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.base import Batch, Checkpoint
+from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, PostgresDeleter, Seen, Work
+from lapse.engines.postgres.session import roll_back, sqlstate
+
+SCAN_SECONDS = 0.05
+"""A statement that finds little may read for about this long."""
+FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4096, 8, 1 << 17
+
+SWEEP_SHARE = 0.8
+"""Of the limit, how much a sweep of whole blocks aims at, so that it rarely finds more."""
+SWEEP_MIN_ROWS = 200
+"""Below this, chance would exceed the limit too often."""
+SWEEP_MS = 200
+
+
+class BlockDeleter(PostgresDeleter):
+    """Physical order: windows of heap blocks. A cursor is the first address not yet read, `block,line`."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self._blocks = FIRST_BLOCKS
+        self._end = int(work.span.end or 0)
+        self._density: float | None = None
+
+    def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+        blocks = self._blocks_for(limit)
+        batch = self._sweep(connection, limit, blocks, checkpoint) if blocks else None
+        return batch or super()._take_a_chance(connection, limit, checkpoint)
+
+    def _blocks_for(self, limit: int) -> int:
+        """How many blocks probably hold somewhat fewer than `limit` expired rows; 0 where that is not to be tried."""
+        if self._density is None or self._free or self._work.has_row_triggers or limit < SWEEP_MIN_ROWS:
+            return 0
+        return min(self._blocks, int(SWEEP_SHARE * limit / max(self._density, 1e-9)))
+
+    def _sweep(self, connection: Connection, limit: int, blocks: int, checkpoint: Checkpoint) -> Batch | None:
+        """Delete what has expired in these blocks by reading them once; None if it was more than `limit` or took long.
+
+        It is as fast as a DELETE without bounds. The bound is kept by rolling back, which is rare, as the share of
+        expired rows seldom changes from one window to the next.
+        """
+        started = perf_counter()
+        (first, line), end = self._position, min(self._end, self._position[0] + blocks)
+        self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
+        try:
+            rows = connection.exec_driver_sql(self._sweep_statement(first, line, end)).rowcount
+            batch = Batch(
+                examined=max(rows, int((end - first) * self._work.rows_per_block)),
+                selected=rows,
+                deleted=rows,
+                cursor=f"{end},0",
+                done=end >= self._end,
+            )
+            if 0 < rows <= limit:
+                checkpoint(connection, batch)
+                connection.exec_driver_sql("COMMIT")
+            else:
+                connection.exec_driver_sql("ROLLBACK")
+        except DBAPIError as error:
+            roll_back(connection, "ROLLBACK")
+            if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
+                raise
+            self._density = None
+            self._shrink()
+            return None
+        except BaseException:
+            roll_back(connection, "ROLLBACK")
+            raise
+        self._density = rows / (end - first)
+        if rows > limit:
+            return None
+        self._fit(rows, limit, perf_counter() - started)
+        return batch
+
+    def _sweep_statement(self, first: int, line: int, end: int) -> str:
+        return GuardedDelete(
+            table=self._table,
+            condition=self._work.condition.unindexed,
+            bound=f"{ROW}.ctid >= {_address(first, line)} AND {ROW}.ctid < {_address(end, 0)}",
+        ).sql()
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        if self._cursor is None:
+            return int(self._work.span.start or 0), 0
+        block, line = self._cursor.split(",")
+        return int(block), int(line)
+
+    def _window_end(self, everything: bool) -> int:
+        return self._end if everything else min(self._end, self._position[0] + self._blocks)
+
+    def _list(self, limit: int, *, everything: bool = False) -> str:
+        return (
+            f"SELECT ctid AS at FROM {self._table} WHERE ctid >= {_address(*self._position)}"
+            f" AND ctid < {_address(self._window_end(everything), 0)}"
+            f" AND {self._work.condition.unindexed} LIMIT {int(limit)}"
+        )
+
+    def _last(self) -> str:
+        return "max(at)::text"
+
+    def _until(self, seen: Seen) -> str:
+        return f"ctid >= {_address(*self._position)} AND ctid <= '{seen.last}'::tid"
+
+    def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
+        first, _ = self._position
+        block, line = self._window_end(everything), 0
+        if seen.count >= limit:
+            block, line = (int(part) for part in seen.last.strip("()").split(","))
+            line += 1
+        self._density = seen.count / max(block - first, 1)
+        return Batch(
+            examined=max(seen.count, int((block - first) * self._work.rows_per_block)),
+            selected=seen.count,
+            deleted=seen.deleted,
+            cursor=f"{block},{line}",
+            done=block >= self._end,
+        )
+
+    def _learn(self, seen: Seen, limit: int, seconds: float) -> None:
+        self._fit(seen.count, limit, seconds)
+
+    def _fit(self, rows: int, limit: int, seconds: float) -> None:
+        if seconds > 2 * SCAN_SECONDS:
+            self._shrink()
+        elif rows < limit and seconds < SCAN_SECONDS:
+            self._blocks = min(self._blocks * 2, MAX_BLOCKS)
+
+    def _shrink(self) -> None:
+        self._blocks = max(self._blocks // 2, MIN_BLOCKS)
+
+
+def _address(block: int, line: int) -> str:
+    return f"'({block},{line})'::tid"
