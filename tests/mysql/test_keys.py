@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lapse.engines.mysql.engine import MysqlEngine
 from lapse.errors import Unsupported
 from tests.conformance.harness import Harness
 from tests.conftest import Servers
@@ -111,7 +112,7 @@ def test_a_table_without_a_key_is_refused_and_not_created(h: Harness, key: str) 
 
 
 def test_split_ranges_cover_every_key(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lapse.runner.jobs.ROWS_PER_TASK", 20)
+    monkeypatch.setattr(MysqlEngine, "features", replace(MysqlEngine.features, rows_per_task=20))
     for kind, value in (
         ("BIGINT", "CAST(seq AS SIGNED) * 7 - 500"),
         ("CHAR(36) COLLATE utf8mb4_unicode_ci", "md5(seq)"),

@@ -37,6 +37,13 @@ def test_mariadb_deletes_by_key_and_does_not_wait() -> None:
     )
 
 
+def test_mariadb_deletes_a_dense_range_by_itself() -> None:
+    assert PLAN.delete_range(["`id` > 5", "`id` <= 9"], 100) == (
+        "/* lapse ttl t */ SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+        "DELETE FROM `t` WHERE `id` > 5 AND `id` <= 9 AND (`ts` <= 5) IS TRUE ORDER BY `id` LIMIT 100"
+    )
+
+
 def test_mysql_locks_what_is_free_and_deletes_that() -> None:
     plan = replace(PLAN, refuses_to_wait=False)
     assert plan.lock([(1,), (2,)]) == (
