@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -25,12 +26,17 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="quick")
     parser.add_argument("--engine", choices=list(SERVERS), action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--rows", type=int, help="rows of the base design, instead of the size's own")
     parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
     options = parser.parse_args()
     if not options.page_only:
         for engine in options.engine or SERVERS:
-            _measure(engine, SIZES[options.size], options.part or PARTS)
+            _measure(engine, _size(options.size, options.rows), options.part or PARTS)
     page.write()
+
+
+def _size(name: str, rows: int | None) -> Size:
+    return SIZES[name] if rows is None else replace(SIZES[name], rows=rows)
 
 
 def _measure(engine: str, size: Size, parts: Sequence[str]) -> None:

@@ -46,7 +46,8 @@ class Application:
     inserted: int = 0
 
     def between(self, start: float, end: float) -> list[float]:
-        return [seconds for begun, seconds in self.samples if start <= begun <= end]
+        """Latencies of the transactions that were under way at some moment of that time."""
+        return [seconds for begun, seconds in self.samples if begun <= end and begun + seconds >= start]
 
 
 @contextmanager

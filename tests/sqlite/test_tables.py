@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from lapse.app import Lapse
 from lapse.errors import LapseError, PolicyConflict, Refused
 from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
@@ -259,3 +261,18 @@ def test_an_attached_database_is_refused(h: Harness, tmp_path: Path) -> None:
             f"ATTACH '{other}' AS aux; CREATE TABLE aux.t (id INTEGER PRIMARY KEY); "
             "ALTER TABLE aux.t SET (ttl_expire_after = '1 day')"
         )
+
+
+def test_the_log_is_moved_into_the_file_and_the_lock_is_free_again(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with closing(sqlite3.connect(path)) as client, Lapse(f"sqlite:///{path}") as database:
+        client.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = at + INTERVAL 1 DAY")
+        database.execute("ALTER TABLE t SET (ttl_guard = 'off')")
+        client.executemany("INSERT INTO t (at) VALUES (?)", [("2020-01-01",)] * 3_000)
+        client.commit()
+        assert database.run("t").deleted == 3_000
+        busy, pages, moved = client.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        assert (busy, pages) == (0, moved)
+        client.execute("INSERT INTO t (at) VALUES ('2037-01-01')")
+        client.commit()
