@@ -355,3 +355,13 @@ def test_the_phases_of_a_job_add_up(h: Harness) -> None:
 def _settings(h: Harness):  # type: ignore[no-untyped-def]
     with h.db.catalog.reading() as connection:
         return stored_settings.load_settings(connection)
+
+
+def test_a_worker_told_to_stop_before_it_began_does_not_begin(h: Harness) -> None:
+    _backlog(h)
+    h.sql("ALTER TABLE events SET (ttl_delete_rate_limit = 1)")
+    _create_job(h)
+    worker = Worker(h.db.catalog)
+    worker.stop()
+    assert worker.work_once()
+    assert len(h.ids()) == 500

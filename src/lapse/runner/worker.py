@@ -154,6 +154,9 @@ class Worker:
             self._keeper.end(job_id, JobStatus.FAILED, error.message)
             return True
         self._supervisor.watch(runner)
+        if self._stop.is_set():
+            # Asked to stop between the claim and the watch: `stop` could not know of this runner.
+            runner.stop()
         try:
             runner.run()
         except (Drift, TooManyErrors) as error:
