@@ -264,7 +264,7 @@ KNOBS: dict[str, Knob] = {
         Knob(
             name="ttl_select_as_of_system_time",
             field="select_as_of_system_time",
-            help="Scan on the configured replica, which may be behind by this much.",
+            help="Accepted for CockroachDB's sake; no engine scans on a replica yet, and a notice says so.",
             allowed="a duration without months",
             parse=_staleness,
         ),

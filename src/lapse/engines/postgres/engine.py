@@ -59,7 +59,7 @@ class PostgresEngine(Engine):
         partitions=True,
         row_locks=True,
         concurrent_writers=True,
-        replicas=True,
+        replicas=False,
         target_seconds=0.07,
         rows_per_task=500_000,
     )
@@ -170,6 +170,10 @@ class PostgresEngine(Engine):
         if policy.hide_expired != "off":
             condition.expired_now(whole)
         notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
+        if policy.select_as_of_system_time is not None:
+            notices.append(
+                "ttl_select_as_of_system_time has no effect here: rows are found and deleted in one statement"
+            )
         return [*self._partition_notices(connection, declared), *notices]
 
     @staticmethod
