@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -142,6 +143,12 @@ class PostgresBackend(Backend):
     def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
+        self._copy: Path | None = None
+        if not _is_open_to_all(binaries):
+            # A checkout that only root can enter; the server is run by somebody else.
+            self._copy = Path(tempfile.mkdtemp(prefix="lapse-pg-programs-"))
+            self._copy.chmod(0o755)
+            binaries = shutil.copytree(binaries.parent, self._copy / "programs", symlinks=True) / "bin"
         self.cluster = Cluster(binaries)
         self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
 
@@ -178,6 +185,12 @@ class PostgresBackend(Backend):
     def close(self) -> None:
         self._admin.close()
         self.cluster.close()
+        if self._copy is not None:
+            shutil.rmtree(self._copy)
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
 class DebianPostgres(PostgresBackend):
