@@ -147,8 +147,7 @@ class PostgresBackend(Backend):
         if not _is_open_to_all(binaries):
             # A checkout that only root can enter; the server is run by somebody else.
             self._copy = Path(tempfile.mkdtemp(prefix="lapse-pg-programs-"))
-            self._copy.chmod(0o755)
-            binaries = shutil.copytree(binaries.parent, self._copy / "programs", symlinks=True) / "bin"
+            binaries = _copy_wheel(binaries, self._copy)
         self.cluster = Cluster(binaries)
         self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
 
@@ -191,6 +190,16 @@ class PostgresBackend(Backend):
 
 def _is_open_to_all(path: Path) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
+
+
+def _copy_wheel(binaries: Path, folder: Path) -> Path:
+    """The package and, beside it, the libraries that its programs look for by relative path."""
+    folder.chmod(0o755)
+    package = binaries.parents[1]
+    for part in package.parent.glob(f"{package.name}*"):
+        if part.suffix in ("", ".libs"):
+            shutil.copytree(part, folder / part.name, symlinks=True)
+    return folder / binaries.relative_to(package.parent)
 
 
 class DebianPostgres(PostgresBackend):

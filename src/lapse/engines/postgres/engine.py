@@ -171,9 +171,7 @@ class PostgresEngine(Engine):
             condition.expired_now(whole)
         notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
         if policy.select_as_of_system_time is not None:
-            notices.append(
-                "ttl_select_as_of_system_time has no effect here: one statement finds and deletes"
-            )
+            notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
         return [*self._partition_notices(connection, declared), *notices]
 
     @staticmethod
