@@ -169,9 +169,9 @@ class TaskRunner:
         self._controller.count(batch.deleted)
         self._give_up_on_errors()
         self._limiter.acquire(self._selects, batch.examined, self._wait)
+        if batch.done and not self._sweep_again(deleter):
+            return True
         self._yield(seconds)
-        if batch.done:
-            return not self._sweep_again(deleter)
         if perf_counter() - self._saved_at > SAVE_SECONDS:
             self._write(stored_tasks.save_progress)
         return False
