@@ -19,6 +19,9 @@ from lapse.runner.service import Service
 
 DUTY = {"whisper": 0.1, "gentle": 0.25, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
+STRAINED_BATCH = {"whisper": 0.25, "gentle": 0.25, "fast": 1.0}
+"""How long a batch may take while others are at work, as a part of its usual time. What queues behind a batch waits for
+as long as it lasts: short batches with short rests are felt less than long ones with long rests."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
 FREE_BELOW = 0.7
@@ -102,6 +105,11 @@ class Controller(Service):
         if pause < SHORTEST_PAUSE_SECONDS:
             return 0.0, None
         return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
+
+    def batch_share(self) -> float:
+        """How much of its usual time a batch may take now."""
+        with self._lock:
+            return STRAINED_BATCH[self._mode] if self._pressure() > FREE_BELOW else 1.0
 
     def allowed_tasks(self, wanted: int) -> int:
         """How many tasks this process may run at the same time: one, and more as they prove to help."""
