@@ -68,6 +68,7 @@ class SqliteEngine(Engine):
         concurrent_writers=False,
         replicas=False,
         target_seconds=0.012,
+        rows_per_task=1_000_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
