@@ -49,6 +49,7 @@ class Histories(RuleBasedStateMachine):
             self.db.execute("CREATE INDEX events_ts ON events (ts)")
 
     def teardown(self) -> None:
+        logging.disable(logging.NOTSET)
         if hasattr(self, "db"):
             self.db.close()
             self.backend.drop(self.url)

@@ -31,7 +31,7 @@ def lapse_log() -> Iterator[logging.Logger]:
 
 def _run(database: Database, *, shown_after: float) -> str:
     screen = StringIO()
-    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None, _environ={"TERM": "xterm"})
     with lapse.open(database.url) as db, Progress(db, console, shown_after=shown_after) as progress:
         db.run("events", listener=progress)
     return screen.getvalue()
