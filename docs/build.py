@@ -54,7 +54,7 @@ def build(target: Path) -> list[Path]:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(_page(name), encoding="utf-8")
         written.append(page)
-    for folder in ("images",):
+    for folder in ("images", "performance"):
         if (DOCS / folder).is_dir():
             shutil.copytree(DOCS / folder, target / folder, dirs_exist_ok=True)
     shutil.copy(DOCS / "lapse.schema.json", target / "lapse.schema.json")
