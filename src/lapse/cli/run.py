@@ -68,7 +68,11 @@ def execute(
 ) -> RunResult:
     """Run with a progress bar and stop gracefully on a signal or when the time is up."""
     only = None if table is None else database.policy(table)
-    progress = Progress(database, output.err, shown_after=bar_after) if output.err.is_terminal and not output.err.is_dumb_terminal else None
+    progress = (
+        Progress(database, output.err, shown_after=bar_after)
+        if output.err.is_terminal and not output.err.is_dumb_terminal
+        else None
+    )
     worker = database.worker(progress or Silent())
     timer = Timer(seconds, worker.stop) if seconds is not None else None
     with progress or nullcontext(), stop_on_signals(worker.stop):

@@ -124,11 +124,16 @@ def parse(text: str, *, name: str = "interval") -> Interval:
     """Read a duration in any dialect; `name` is the parameter that an error names."""
     body = text.strip()
     keyword = _INTERVAL_KEYWORD.fullmatch(body)
+    if keyword and keyword["plain"] is not None:
+        return parse(keyword["plain"], name=name)
     if keyword:
-        return _parse_mysql(keyword["quantity"], keyword["unit"], name) or parse(keyword["plain"], name=name)
+        return from_unit(keyword["quantity"], keyword["unit"], name=name)
     if body.lower().endswith("::interval"):
         return parse(body[: -len("::interval")].strip().strip("'"), name=name)
-    result = _parse_iso(body, name) or _parse_words(body, name)
+    # Zero is a duration, too: what counts is whether the text could be read.
+    result = _parse_iso(body, name)
+    if result is None:
+        result = _parse_words(body, name)
     if result is None:
         raise _refusal(text, name)
     return result
