@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -90,8 +91,10 @@ def test_a_script_that_says_begin_is_all_or_nothing(cli: Cli, database: Database
 
 
 @pytest.fixture
-def terminal(database: Database) -> Terminal:
-    return Terminal("sql", database.url)
+def terminal(database: Database) -> Iterator[Terminal]:
+    opened = Terminal("sql", database.url)
+    yield opened
+    opened.close()
 
 
 class Terminal:
@@ -110,15 +113,17 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        self._process.send_signal(signal.SIGINT)
+    def expect(self, text: str, *, interrupt: bool = False) -> None:
+        """Wait until the text shows up behind what was expected before.
 
-    def expect(self, text: str) -> None:
-        """Wait until the text shows up behind what was expected before."""
+        With `interrupt`, Ctrl-C is pressed until it does: one that comes in the instant between the prompt and the
+        reading of a line is only noticed with the next key.
+        """
         deadline = monotonic() + 30
         while text not in self.shown:
             assert monotonic() < deadline, f"{text!r} never came: {self.shown!r}"
+            if interrupt and not select.select([self._master], [], [], 0.5)[0]:
+                self._process.send_signal(signal.SIGINT)
             if select.select([self._master], [], [], 1)[0]:
                 try:
                     self.shown += os.read(self._master, 65536).decode()
@@ -128,9 +133,13 @@ class Terminal:
         self.shown = self.shown.split(text, 1)[1]
 
     def wait(self) -> int:
-        code = self._process.wait(30)
+        return self._process.wait(30)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
         os.close(self._master)
-        return code
 
 
 def test_prompt(terminal: Terminal, database: Database, tmp_path: Path) -> None:
@@ -150,8 +159,7 @@ def test_prompt(terminal: Terminal, database: Database, tmp_path: Path) -> None:
     terminal.expect("4 rows affected")
     terminal.type("SELECT 'unfinished\n")
     terminal.expect("...> ")
-    terminal.interrupt()
-    terminal.expect("lapse*> ")
+    terminal.expect("lapse*> ", interrupt=True)
     terminal.type("\\q\n")
     terminal.expect("rolled back")
     assert terminal.wait() == 0
