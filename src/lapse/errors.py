@@ -10,8 +10,7 @@
     │   ├── TableNotFound
     │   ├── PolicyConflict         would break, or contradict, an existing policy
     │   ├── JobExists              the table already has an active job
-    │   ├── Unsupported            this engine or this table cannot do it
-    │   └── NotConfirmed           held back until somebody confirms
+    │   └── Unsupported            this engine or this table cannot do it
     ├── NotFound                   no such policy, job, setting
     ├── CatalogError
     │   ├── CatalogFromTheFuture   written by a newer Lapse than this one
@@ -106,10 +105,6 @@ class JobExists(Refused):
 
 
 class Unsupported(Refused):
-    pass
-
-
-class NotConfirmed(Refused):
     pass
 
 

@@ -249,7 +249,7 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
             thread.join()
     seconds = perf_counter() - started
     # The last take of each of the four may be used after the clock stopped.
-    assert limit * seconds * 0.7 - 200 <= sum(taken) <= limit * seconds * 1.05 + 200
+    assert limit * seconds * 0.9 - 200 <= sum(taken) <= limit * seconds * 1.05 + 200
 
 
 def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
@@ -298,7 +298,7 @@ def test_a_clock_that_jumps_ahead_stops_everything_until_confirmed(h: Harness) -
     assert status.state == "paused"
     assert "jumped ahead" in (status.reason or "")
     assert all(job.status is JobStatus.PAUSED for job in tick.jobs)
-    assert "jumped" in h.run(None).skipped[0].reason if h.run(None).skipped else True
+    assert [job.status for job in h.run(None).jobs] == [JobStatus.PAUSED]
     assert len(h.ids()) == 500
     assert h.db.confirm_clock()
     h.run()

@@ -97,11 +97,6 @@ def active_jobs(connection: Connection) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-def active_job_of(connection: Connection, table_id: int) -> Job | None:
-    row = connection.execute(_query().where(job.c.active_table_id == table_id)).mappings().first()
-    return None if row is None else _job(row)
-
-
 def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = None) -> list[Job]:
     """Newest first; active ones included."""
     query = _query().order_by(job.c.job_id.desc()).limit(limit)
@@ -184,12 +179,6 @@ def request(connection: Connection, job_id: int, action: JobAction, now: datetim
         values |= {"status": JobStatus.WAITING, "reason": None}
     connection.execute(update(job).where(job.c.job_id == job_id).values(**values))
     return get_job(connection, job_id)
-
-
-def controls(connection: Connection, job_ids: Sequence[int]) -> dict[int, str | None]:
-    """The control flag of each job; a job that has ended is missing."""
-    query = select(job.c.job_id, job.c.control).where(job.c.job_id.in_(job_ids), job.c.active_table_id.is_not(None))
-    return {row.job_id: row.control for row in connection.execute(query)}
 
 
 def finish_job(

@@ -130,11 +130,6 @@ def finish_task(connection: Connection, lease: Task, progress: Progress) -> None
     _write(connection, lease, status=TaskStatus.FINISHED, **_values(progress))
 
 
-def list_tasks(connection: Connection, job_id: int) -> list[Task]:
-    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
-    return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phases:
     """Where the time of a job's tasks went; the parts add up to `lasted`."""
