@@ -8,6 +8,7 @@ import pytest
 from lapse.catalog import meta
 from lapse.model.job import JobStatus
 from lapse.runner.events import BatchDone, Silent
+from lapse.runner.identity import IdentityGuard
 from tests.conformance.harness import Harness
 
 
@@ -49,13 +50,40 @@ def test_a_table_made_again_is_checked_before_the_next_job(h: Harness, client: p
     assert 2 in h.ids()
 
 
+def _copied(h: Harness) -> None:
+    """The catalog says that its policies were declared elsewhere."""
+    with h.db.catalog.writing() as connection:
+        here = meta.read_fact(connection, meta.DATABASE_IDENTITY)
+        assert here is not None
+        assert meta.replace_fact(connection, meta.DATABASE_IDENTITY, here, "another cluster/1")
+
+
+def test_workers_that_find_a_copy_at_the_same_moment_disarm_it_once(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h.events()
+    h.run()
+    _copied(h)
+    first, second = IdentityGuard(h.db.catalog), IdentityGuard(h.db.catalog)
+    assert first.run_once()
+    monkeypatch.setattr(meta, "read_fact", lambda *_: "another cluster/1")
+    assert not second.run_once()
+
+
+def test_workers_that_write_the_identity_at_the_same_moment(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    h.events()
+    h.run()
+    monkeypatch.setattr(meta, "read_fact", lambda *_: None)
+    assert not IdentityGuard(h.db.catalog).run_once()
+    (status,) = h.db.status()
+    assert status.state != "paused"
+
+
 def test_a_copy_of_the_database_is_disarmed_until_somebody_arms_it(h: Harness) -> None:
     h.events()
     h.insert((1, h.at(days=-2)))
     assert h.run_one().counts.deleted == 1
-    with h.db.catalog.writing() as connection:
-        assert meta.read_fact(connection, meta.DATABASE_IDENTITY) is not None
-        meta.write_fact(connection, meta.DATABASE_IDENTITY, "another cluster/1")
+    _copied(h)
     h.insert((2, h.at(days=-2)))
     result = h.db.run("events")
     assert (result.deleted, result.jobs) == (0, ())
@@ -72,8 +100,7 @@ def test_a_copy_of_the_database_is_disarmed_until_somebody_arms_it(h: Harness) -
 def test_doctor_arms_as_well(h: Harness) -> None:
     h.events()
     h.run()
-    with h.db.catalog.writing() as connection:
-        meta.write_fact(connection, meta.DATABASE_IDENTITY, "another cluster/1")
+    _copied(h)
     h.run()
     assert any(finding.mended for finding in h.db.doctor(repair=True))
     h.insert((2, h.at(days=-2)))

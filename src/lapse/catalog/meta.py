@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.schema import meta
+from lapse.errors import Retryable
 
 DATABASE_IDENTITY = "database_identity"
 """Which database the policies were declared in."""
+
+
+class WrittenByOther(Retryable):
+    """Two workers found a fact missing; the transaction of the second is void."""
 
 
 def read_fact(connection: Connection, name: str) -> str | None:
@@ -15,6 +21,15 @@ def read_fact(connection: Connection, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def write_fact(connection: Connection, name: str, value: str) -> None:
-    connection.execute(delete(meta).where(meta.c.name == name))
-    connection.execute(insert(meta).values(name=name, value=value))
+def replace_fact(connection: Connection, name: str, before: str | None, value: str) -> bool:
+    """Write a fact that was read as `before`; False when another worker was faster."""
+    if before is not None:
+        changed = connection.execute(
+            update(meta).where(meta.c.name == name, meta.c.value == before).values(value=value)
+        )
+        return changed.rowcount == 1
+    try:
+        connection.execute(insert(meta).values(name=name, value=value))
+    except IntegrityError as error:
+        raise WrittenByOther(f"another worker was first to write {name}") from error
+    return True

@@ -22,11 +22,18 @@ class IdentityGuard:
             if identity is None or identity == self._known_as:
                 return False
             before = meta.read_fact(connection, meta.DATABASE_IDENTITY)
-        if before != identity:
-            with self._catalog.writing() as connection:
-                meta.write_fact(connection, meta.DATABASE_IDENTITY, identity)
-                if before is not None:
-                    for stored in policies.list_policies(connection):
-                        self._declarer.disarm(connection, stored, DISARMED)
+        disarmed = before != identity and self._take_over(before, identity)
         self._known_as = identity
-        return before not in (None, identity)
+        return disarmed
+
+    def _take_over(self, before: str | None, identity: str) -> bool:
+        """Whoever is first to write the new identity disarms; the others wait for its commit."""
+        try:
+            with self._catalog.writing() as connection:
+                if not meta.replace_fact(connection, meta.DATABASE_IDENTITY, before, identity) or before is None:
+                    return False
+                for stored in policies.list_policies(connection):
+                    self._declarer.disarm(connection, stored, DISARMED)
+        except meta.WrittenByOther:
+            return False
+        return True

@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, load
+from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, is_clock_error, load
 
 _POLL_S = 0.02
 _ATTEMPTS = 5
 """The engine's own scheduler may take the same files at the same moment; then ours is tried again."""
 
+_CLOCK_PATIENCE_S = 1.0
 _ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -148,7 +149,7 @@ async def _find(admin: Any, segment: bytes) -> Tree | None:
 
 async def _run(admin: Any, spec: Any, deadline_s: float) -> bool:
     status = load().CompactionStatus
-    submitted = await admin.submit_compaction(spec)
+    submitted = await _submit(admin, spec)
     while True:
         found = await admin.read_compaction(submitted.id, None)
         if found is None or found.status == status.FAILED:
@@ -157,6 +158,19 @@ async def _run(admin: Any, spec: Any, deadline_s: float) -> bool:
             return True
         if time.monotonic() >= deadline_s:
             return False
+        await asyncio.sleep(_POLL_S)
+
+
+async def _submit(admin: Any, spec: Any) -> Any:
+    """The engine's background work may tick its clock between reading the time here and using it: asked again,
+    it has a later time. A clock that is really behind stays behind, and is an error."""
+    slatedb, patience_s = load(), time.monotonic() + _CLOCK_PATIENCE_S
+    while True:
+        try:
+            return await admin.submit_compaction(spec)
+        except slatedb.Error.Invalid as error:
+            if not is_clock_error(error) or time.monotonic() >= patience_s:
+                raise
         await asyncio.sleep(_POLL_S)
 
 
