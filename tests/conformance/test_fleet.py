@@ -49,9 +49,8 @@ def _create_job(h: Harness) -> int:
 
 def _claim(h: Harness, owner: str) -> Task | None:
     with h.db.catalog.writing() as connection:
-        return tasks.claim_task(
-            connection, owner=owner, now=h.now, silent_since=h.now - timedelta(seconds=20), jobs=None
-        )
+        found = tasks.claimable_tasks(connection, silent_since=h.now - timedelta(seconds=20))
+        return tasks.claim_task(connection, found, owner=owner, now=h.now)
 
 
 def test_a_table_has_one_active_job(h: Harness) -> None:

@@ -240,6 +240,10 @@ class Engine(ABC):
     def describe(self, connection: Connection, name: TableName) -> Table:
         """Raises TableNotFound. The name in the result is complete and spelled as the database spells it."""
 
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        """As the database spells it, with its schema. Raises TableNotFound."""
+        return self.describe(connection, name).name
+
     @abstractmethod
     def tables(self, connection: Connection) -> list[TableName]:
         """Tables a policy could be declared on, Lapse's own left out."""
@@ -247,6 +251,14 @@ class Engine(ABC):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
+
+    def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
+        """Their names alone, which may be much cheaper."""
+        return [leaf.name for leaf in self.leaves(connection, table)]
+
+    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
+        """One leaf partition; None if there is no such."""
+        return next((leaf for leaf in self.leaves(connection, table) if leaf.name.partition == partition), None)
 
     def discard(self, connection: Connection, name: TableName) -> None:
         """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""

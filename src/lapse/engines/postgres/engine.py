@@ -132,11 +132,20 @@ class PostgresEngine(Engine):
     def describe(self, connection: Connection, name: TableName) -> Table:
         return inspect.describe(connection, name)
 
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        return inspect.full_name(connection, name)
+
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         return partitions.leaves(connection, table)
+
+    def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
+        return partitions.leaf_names(connection, table)
+
+    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
+        return partitions.leaf(connection, table, partition)
 
     def standalone_name(self, leaf: TableName) -> TableName | None:
         return None if leaf.partition is None else own_name(leaf)
@@ -320,10 +329,8 @@ class PostgresEngine(Engine):
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
         with self.connection() as connection:
-            blocks = survey.blocks(connection, table)
-            density = survey.estimate_rows(connection, table) / blocks if blocks else 0.0
-            decoded = connection.exec_driver_sql("SELECT current_setting('wal_level')").scalar_one() == "logical"
-            guarded = inspect.has_row_triggers(connection, table.name)
+            heap = inspect.heap(connection, table.name)
+            density = heap.rows_per_block or survey.rows_per_block(connection, table)
             parent = partitions.parent(connection, table.name) if path.kind is PathKind.PARTITION else None
         work = Work(
             table=table,
@@ -332,8 +339,8 @@ class PostgresEngine(Engine):
             cursor=cursor,
             connect=self.connection,
             rows_per_block=density,
-            has_row_triggers=guarded,
-            message=_message(target) if decoded else None,
+            has_row_triggers=heap.has_row_triggers,
+            message=_message(target) if heap.is_decoded else None,
         )
         if path.kind is PathKind.PARTITION:
             if parent is None:

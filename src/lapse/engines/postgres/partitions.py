@@ -36,11 +36,22 @@ _PARENT = """
 def leaves(connection: Connection, table: Table) -> list[Table]:
     if table.kind is not TableKind.PARTITIONED:
         return [table]
-    found = []
-    for own in inspect.leaf_names(connection, table.name):
-        label = partition_label(own.name, own.schema or "", table.name.schema or "")
-        found.append(inspect.describe(connection, replace(table.name, partition=label)))
-    return found
+    return [inspect.describe(connection, name) for name in leaf_names(connection, table)]
+
+
+def leaf_names(connection: Connection, table: Table) -> list[TableName]:
+    if table.kind is not TableKind.PARTITIONED:
+        return [table.name]
+    return [
+        replace(table.name, partition=partition_label(own.name, own.schema or "", table.name.schema or ""))
+        for own in inspect.leaf_names(connection, table.name)
+    ]
+
+
+def leaf(connection: Connection, table: Table, partition: str) -> Table | None:
+    """Described alone: a table may have thousands of them."""
+    name = replace(table.name, partition=partition)
+    return inspect.describe(connection, name) if name in leaf_names(connection, table) else None
 
 
 def has_expired(connection: Connection, declared: Declared, found: Condition) -> bool:

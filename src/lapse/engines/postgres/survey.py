@@ -52,6 +52,12 @@ def estimate_rows(connection: Connection, table: Table) -> int:
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
 
 
+def rows_per_block(connection: Connection, table: Table) -> float:
+    """Where the table was never analyzed."""
+    size = blocks(connection, table)
+    return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}") / size if size else 0.0
+
+
 def total_bytes(connection: Connection, table: Table) -> int:
     """Indexes and long values included."""
     return int(
