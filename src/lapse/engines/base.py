@@ -321,7 +321,7 @@ class Engine(ABC):
 
     @abstractmethod
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        """At most `pieces` ranges that together hold every row there is now; each is a task."""
+        """At most `pieces` ranges that together hold every row that has expired by now; each is a task."""
 
     @abstractmethod
     def estimate_rows(self, connection: Connection, table: Table) -> int:

@@ -35,6 +35,9 @@ FIRST_READING_SECONDS = 5.0
 SHORTEST_PAUSE_SECONDS = 0.0005
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
+HEAD_START = 2
+"""Tasks at the start, where the first reading shows a server that is idle."""
+IDLE_BELOW = 0.3
 WORTHWHILE = 1.15
 """A further task stays only if the rate grew by this factor."""
 
@@ -103,7 +106,8 @@ class Controller(Service):
             self._mode = current.mode
             self.readings = readings
             self._move_duty()
-            self._growth.observe(strained=self._pressure() > FREE_BELOW)
+            pressure = self._pressure()
+            self._growth.observe(strained=pressure > FREE_BELOW, idle=pressure < IDLE_BELOW)
 
     def stop_reason(self) -> str | None:
         """Why nothing may be deleted now. Waits for the first reading of the gauges."""
@@ -195,9 +199,13 @@ class _Growth:
         self._since = monotonic()
         self._rate = 0.0
         self._settled = False
+        self._is_new = True
 
-    def observe(self, *, strained: bool) -> None:
+    def observe(self, *, strained: bool, idle: bool) -> None:
         now = monotonic()
+        if self._is_new and idle:
+            self.tasks = HEAD_START
+        self._is_new = False
         if strained:
             self.tasks, self.rows, self._since, self._rate, self._settled = 1, 0, now, 0.0, False
             return

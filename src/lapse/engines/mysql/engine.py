@@ -62,7 +62,7 @@ class MysqlEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.1,
-        rows_per_task=500_000,
+        rows_per_task=250_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:

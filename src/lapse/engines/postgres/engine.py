@@ -61,7 +61,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.07,
-        rows_per_task=500_000,
+        rows_per_task=250_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -322,8 +322,9 @@ class PostgresEngine(Engine):
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
             return [KeyRange()]
-        blocks = survey.blocks(connection, target.declared.table)
-        edges = sorted({blocks * i // pieces for i in range(pieces + 1)})
+        with self._reading(connection):
+            first, end = survey.expired_blocks(connection, target)
+        edges = sorted({first + (end - first) * i // pieces for i in range(pieces + 1)})
         return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
