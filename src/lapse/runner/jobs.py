@@ -19,6 +19,7 @@ from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
 from lapse.runner.promise import promise
+from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -38,6 +39,7 @@ class JobKeeper:
         self._owner = owner
         self._listener = listener
 
+    @retried
     def create(self, stored: StoredPolicy, physical: PhysicalTable) -> Job | None:
         """Create the job of a physical table; None if it has one already. A job that cannot be planned is failed."""
         try:
@@ -69,6 +71,7 @@ class JobKeeper:
         self._listener.job_created(job)
         return self.settle(job.id) if not ranges else job
 
+    @retried
     def settle(self, job_id: int) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
         with self._catalog.writing() as connection:
@@ -97,6 +100,7 @@ class JobKeeper:
             self._listener.job_ended(job)
         return job
 
+    @retried
     def end(self, job_id: int, status: JobStatus, reason: str) -> Job:
         """End a job for a reason that was found while working on it."""
         with self._catalog.writing() as connection:

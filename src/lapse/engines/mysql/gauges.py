@@ -14,10 +14,11 @@ HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
 LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
 FLOW_SOFT, FLOW_STOP = 0.05, 0.1
+NANOSECONDS = 1e9
 
 _STATUS = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_row_lock_current_waits', 'Innodb_history_list_length',"
-    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused')"
+    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns')"
 )
 _OTHERS = (
     "SELECT count(*) FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
@@ -49,10 +50,21 @@ def read(connection: Connection) -> list[Gauge]:
         _dirty(status),
         _lag(connection),
     ]
-    if "wsrep_flow_control_paused" in status:
-        paused = status["wsrep_flow_control_paused"]
-        gauges.append(Gauge(name="galera flow control", value=paused, soft=FLOW_SOFT, stop=FLOW_STOP))
-    return gauges
+    return [*gauges, *_flow_control(status)]
+
+
+def _flow_control(status: dict[str, float]) -> list[Gauge]:
+    """The share of the time for which a Galera cluster waits for its slowest node.
+
+    The server's own share is an average since it started, and says nothing of a cluster that is stuck now.
+    """
+    paused = status.get("wsrep_flow_control_paused_ns")
+    if paused is None:
+        return []
+    seconds = paused / NANOSECONDS
+    return [
+        Gauge(name="galera flow control", value=seconds, soft=FLOW_SOFT, stop=FLOW_STOP, counter=True, averaged=True)
+    ]
 
 
 def _foreground(connection: Connection) -> Gauge:
