@@ -277,7 +277,7 @@ class TaskRunner:
             self._write(stored_tasks.resign_task)
 
     def _committed(self) -> Progress:
-        """What counts, at the start and after a failure: a commit whose answer was lost has happened all the same, or not."""
+        """What counts, at the start and after a failure: a commit whose answer was lost may have happened."""
         with self._catalog.reading() as connection:
             return stored_tasks.progress_of(connection, self.task.id)
 
