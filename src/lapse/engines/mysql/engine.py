@@ -67,11 +67,12 @@ class MysqlEngine(Engine):
 
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
-        options = session.read_url(url)
+        self._options = options = session.read_url(url)
         super().__init__(session.open_database(options), clock)
         self._by_key = session.open_database(options, deleting=True, by_key_only=True)
         # The user's triggers run in the session of the delete, and may change other tables without a key.
         self._with_triggers = session.open_database(options, deleting=True)
+        self._replicas = session.open_replicas(options)
         self._flavour = flavour
         self._savepoints = count(1)
 
@@ -88,6 +89,8 @@ class MysqlEngine(Engine):
         super().close()
         self._by_key.dispose()
         self._with_triggers.dispose()
+        for replica in self._replicas.values():
+            replica.dispose()
 
     # Sessions
 
@@ -149,7 +152,7 @@ class MysqlEngine(Engine):
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
 
     def gauges(self, connection: Connection) -> list[Gauge]:
-        return gauges.read(connection)
+        return gauges.read(connection, self._replicas)
 
     def stopwatch(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one()
@@ -212,7 +215,8 @@ class MysqlEngine(Engine):
         return [*references.advice(table), *paths.index_advice(declared)]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
-        return privileges.lacking(connection, declared)
+        wanted = None if self._options.binlog else self.flavour.binlog_privilege
+        return privileges.lacking(connection, declared, binlog_privilege=wanted)
 
     # Deleting
 
