@@ -33,6 +33,7 @@ from lapse.engines.mysql import (
     references,
     session,
     split,
+    survey,
 )
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
@@ -291,7 +292,7 @@ class MysqlEngine(Engine):
     def survey(self, connection: Connection, target: Target) -> Survey:
         if target.path.kind is PathKind.NATIVE:
             return compaction.survey(connection, target.declared.table.name)
-        return paths.survey(connection, target)
+        return survey.survey(connection, target)
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
