@@ -192,6 +192,21 @@ def test_switched_off_ttl_stops_the_job_with_a_reason(rocks: Open, rocks_server:
     assert "rocksdb_enable_ttl_read_filtering is OFF" in (job.reason or "")
 
 
+def test_a_locked_row_does_not_hold_up_lapses_job(rocks: Open, rocks_server: MovableServer) -> None:
+    """MyRocks knows no SKIP LOCKED: the row is isolated, passed by, and taken by the next run."""
+    db = rocks()
+    db.execute("CREATE TABLE t1 (a INT PRIMARY KEY, ts DATETIME) ENGINE=ROCKSDB TTL = ts + INTERVAL 1 DAY")
+    db.execute("ALTER TABLE t1 SET (ttl_guard = 'off', ttl_delete_batch_size = 4, ttl_adaptive = 'off')")
+    db.execute("INSERT INTO t1 SELECT seq, '2020-01-01' FROM seq_1_to_12")
+    with rocks_server.connect(db.engine.database.url.database) as holder, holder.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        cursor.execute("SELECT * FROM t1 WHERE a = 3 FOR UPDATE")
+        (job,) = db.run("t1").jobs
+        cursor.execute("ROLLBACK")
+    assert (job.status, job.counts.deleted, job.counts.skipped) == (JobStatus.FINISHED, 11, 1)
+    assert db.run("t1").deleted == 1
+
+
 def test_the_same_comment_on_innodb_is_lapses_job(rocks: Open) -> None:
     db = rocks()
     db.execute(EXPLICIT.replace("ENGINE=rocksdb", "ENGINE=InnoDB"))

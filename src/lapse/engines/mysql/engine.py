@@ -265,6 +265,7 @@ class MysqlEngine(Engine):
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
                 refuses_to_wait=self.flavour.can_refuse_to_wait,
+                skips_locked=inspect.storage_engine(connection, table.name) != myrocks.ENGINE,
                 rows_per_row=references.rows_per_row(connection, table),
             )
             index = target.path.index
