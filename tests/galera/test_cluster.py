@@ -186,6 +186,39 @@ def test_two_nodes_make_one_job_and_share_its_claims(cluster: GaleraCluster, dat
     assert sum(job.counts.deleted for job in jobs) == TABLES * EXPIRED
 
 
+def test_first_declarations_on_three_nodes_at_once(cluster: GaleraCluster, database: str) -> None:
+    """All of them install Lapse's own tables. Who comes second is told to try again, and that helps."""
+    for number in range(len(cluster.nodes)):
+        cluster.nodes[0].execute(f"CREATE TABLE t{number} (id INT PRIMARY KEY, ts DATETIME)", database=database)
+    _synced(cluster, database, "SELECT 1")
+    opened = [Lapse(_url(node, database)) for node in cluster.nodes]
+    failures: list[LapseError] = []
+    together = Barrier(len(opened))
+
+    def declare(number: int) -> None:
+        together.wait(30)
+        for _ in range(50):
+            try:
+                opened[number].execute(f"ALTER TABLE t{number} TTL = ts + INTERVAL 1 DAY")
+                return
+            except Retryable:
+                sleep(0.1)
+            except LapseError as error:
+                failures.append(error)
+                return
+
+    threads = [Thread(target=declare, args=(number,)) for number in range(len(opened))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _synced(cluster, database, "SELECT 1")
+    declared = [len(db.policies()) for db in opened]
+    for db in opened:
+        db.close()
+    assert (failures, declared) == ([], [3, 3, 3])
+
+
 def test_the_second_commit_of_two_nodes_is_retryable(cluster: GaleraCluster, database: str) -> None:
     first, second, _ = cluster.nodes
     with Lapse(_url(first, database)) as one, Lapse(_url(second, database)) as two:

@@ -131,11 +131,17 @@ class MysqlEngine(Engine):
     @contextmanager
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', md5(DATABASE()))"
+        busy = Retryable("somebody else is installing Lapse's own tables in this database", hint="try again")
         with self.errors():
             if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
-                raise Retryable("somebody else is installing Lapse's own tables in this database")
+                raise busy
             try:
                 yield
+            except DBAPIError as error:
+                # The lock ends at the node of a Galera cluster: another node may be at it, too.
+                if failures.is_already_there(error):
+                    raise busy from error
+                raise
             finally:
                 if not connection.invalidated:
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")

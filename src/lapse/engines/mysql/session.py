@@ -109,7 +109,7 @@ def _replica(primary: URL, address: str) -> URL:
     host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
     if not host or (port and not port.isdecimal()):
         raise UnsupportedUrl(f"{REPLICAS_OPTION}={address} in the URL: must be host or host:port, separated by commas")
-    return primary.set(host=host, port=int(port) if port else primary.port)
+    return primary.set(host=host.strip("[]"), port=int(port) if port else primary.port)
 
 
 def open_replicas(options: Options) -> dict[str, Database]:
@@ -117,7 +117,7 @@ def open_replicas(options: Options) -> dict[str, Database]:
     timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
     return {
         f"{url.host}:{url.port}" if url.port else str(url.host): create_engine(
-            url.set(database=None), isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True, connect_args=timeouts
+            url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True, connect_args=timeouts
         )
         for url in options.replicas
     }
