@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from typing import Any
 
@@ -15,32 +13,23 @@ from lapse.app import Lapse
 from lapse.engines.mysql.session import Flavour
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
+from tests.crowd import CLIENTS, ROWS, SECONDS, Client, run_among
 
-CLIENTS = 8
-SECONDS = 4.0
-ROWS = 4_000
 DEADLOCK, LOCK_WAIT = 1213, 1205
 
 
-class Client(threading.Thread):
-    """Owns every eighth row. Knows, at any moment, which of its rows it has renewed, and that they must be there."""
-
+class MysqlClient(Client):
     def __init__(self, server: MariadbServer, database: str, number: int) -> None:
-        super().__init__(name=f"client-{number}")
+        super().__init__(number)
         self._server = server
         self._database = database
-        self._number = number
-        self._random = random.Random(number)
-        self.live: set[int] = set()
-        self.problems: list[str] = []
-        self.renewed = 0
 
     def run(self) -> None:
         deadline = time.monotonic() + SECONDS
         with self._server.connect(self._database) as connection, connection.cursor() as cursor:
             connection.autocommit(False)
             cursor.execute("SET time_zone = '+05:30'")
-            next_id = ROWS + self._number
+            next_id = ROWS + self.number
             while time.monotonic() < deadline:
                 try:
                     next_id = self._turn(connection, cursor, next_id)
@@ -50,12 +39,12 @@ class Client(threading.Thread):
                     connection.rollback()
 
     def _turn(self, connection: Any, cursor: Any, next_id: int) -> int:
-        what = self._random.random()
+        what = self.random.random()
         if what < 0.5:
             self._renew(connection, cursor)
         elif what < 0.8:
             next_id += CLIENTS
-            expired = self._random.random() < 0.5
+            expired = self.random.random() < 0.5
             cursor.execute(f"INSERT INTO events VALUES ({next_id}, now(3) + INTERVAL {-1 if expired else 1} HOUR)")
             connection.commit()
             if not expired:
@@ -68,19 +57,18 @@ class Client(threading.Thread):
             if gone != 1:
                 self.problems.append(f"row {victim} was lost")
         else:
-            cursor.execute(f"SELECT * FROM events WHERE id % 50 = {self._number} FOR UPDATE SKIP LOCKED")
+            cursor.execute(f"SELECT * FROM events WHERE id % 50 = {self.number} FOR UPDATE SKIP LOCKED")
             time.sleep(0.003)
             connection.rollback()
         return next_id
 
     def _renew(self, connection: Any, cursor: Any) -> None:
         """Whether a row is still there tells what the client may rely on."""
-        wanted = sorted({self._number + CLIENTS * self._random.randrange(ROWS // CLIENTS) for _ in range(5)})
-        among = ", ".join(map(str, wanted))
+        among = ", ".join(map(str, self.some_of_its_rows()))
         cursor.execute(f"SELECT id FROM events WHERE id IN ({among}) FOR UPDATE")
         kept = [row[0] for row in cursor.fetchall()]
         cursor.execute(f"UPDATE events SET ts = now(3) + INTERVAL 1 HOUR WHERE id IN ({among})")
-        if self._random.random() < 0.3:
+        if self.random.random() < 0.3:
             time.sleep(0.005)
         connection.commit()
         self.live |= set(kept)
@@ -99,19 +87,4 @@ def test_eight_clients_and_two_workers(
         db.execute("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_delete_batch_size = 100)")
         db.execute("ALTER TABLE events SET (ttl_guard = 'off')")
         db.execute(f"INSERT INTO events SELECT seq, now(3) - INTERVAL 1 HOUR FROM seq_1_to_{ROWS}")
-        clients = [Client(server, database, number) for number in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        deleted = 0
-        while any(client.is_alive() for client in clients):
-            deleted += sum(each.run("events").deleted for each in (db, second))
-        for client in clients:
-            client.join()
-        db.run("events")
-        last = db.run("events")
-        assert not [problem for client in clients for problem in client.problems]
-        assert sum(client.renewed for client in clients) > 100
-        assert deleted > 500
-        there = {row[0] for row in db.execute("SELECT id FROM events").rows}
-        assert there == set().union(*(client.live for client in clients))
-        assert last.deleted == 0
+        run_among([MysqlClient(server, database, number) for number in range(CLIENTS)], (db, second))
