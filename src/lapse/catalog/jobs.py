@@ -192,6 +192,8 @@ def finish_job(
     connection: Connection, job_id: int, status: JobStatus, *, reason: str | None, summary: str, now: datetime
 ) -> bool:
     """End a job with the sum of its tasks' counts; False if it had ended already. Its tasks go."""
+    # Nobody commits a batch between the sum and the end of the tasks: it would go uncounted.
+    connection.execute(select(task.c.task_id).where(task.c.job_id == job_id).with_for_update()).all()
     totals = connection.execute(
         select(*(func.coalesce(func.sum(task.c[name]), 0).label(name) for name in COUNT_NAMES)).where(
             task.c.job_id == job_id

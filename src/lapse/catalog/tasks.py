@@ -181,7 +181,9 @@ def task_states(connection: Connection, job_id: int) -> list[TaskState]:
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:
-    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
+    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().first()
+    if row is None:
+        raise Fenced(f"task {task_id} has ended")
     return Progress(
         cursor=row["position"],
         sweep=row["sweep"],

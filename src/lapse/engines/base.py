@@ -123,6 +123,20 @@ class Expiring:
     method: str
     margin: int = 0
 
+    def as_survey(self) -> Survey:
+        """What has expired at the first instant."""
+        expired = self.counts[0]
+        return Survey(
+            rows=self.rows,
+            expired=expired,
+            oldest=self.oldest if expired else None,
+            newest=None,
+            bytes=None if self.bytes is None or not self.rows else self.bytes * expired // self.rows,
+            exact=self.exact,
+            method=self.method,
+            margin=self.margin,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:

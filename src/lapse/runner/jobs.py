@@ -20,6 +20,7 @@ from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
 from lapse.runner.promise import promise
+from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -51,6 +52,7 @@ class JobKeeper:
         self._listener = listener
         self._described: dict[tuple[int, str | None], _Described] = {}
 
+    @retried
     def create(self, stored: StoredPolicy, physical: PhysicalTable, current: Settings) -> Job | None:
         """The new job of a physical table, or the one that somebody else has just created; None if that has ended.
 
@@ -88,6 +90,7 @@ class JobKeeper:
         with self._catalog.reading() as connection:
             return next((job for job in stored_jobs.active_jobs(connection) if job.table_id == physical.id), None)
 
+    @retried
     def settle(self, job_id: int) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
         with self._catalog.writing() as connection:
@@ -115,6 +118,7 @@ class JobKeeper:
             self._listener.job_ended(job)
         return job
 
+    @retried
     def end(self, job_id: int, status: JobStatus, reason: str) -> Job:
         """End a job for a reason that was found while working on it."""
         with self._catalog.writing() as connection:

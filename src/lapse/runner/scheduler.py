@@ -20,6 +20,7 @@ from lapse.runner.comments import CommentReader
 from lapse.runner.guard import Guard
 from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -102,6 +103,7 @@ class Scheduler:
         self._forget(now, current)
         return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped))
 
+    @retried
     def _look_again_later(
         self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
     ) -> None:
@@ -126,6 +128,7 @@ class Scheduler:
         due = not known or any(_is_due(physical, now) for physical in known)
         return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
 
+    @retried
     def _sync(
         self, stored: StoredPolicy, known: list[PhysicalTable], others: Collection[TableName]
     ) -> list[PhysicalTable]:
@@ -146,6 +149,7 @@ class Scheduler:
                 return [None]
             return declaring.partitions(engine, connection, table, others)
 
+    @retried
     def _forget(self, now: datetime, current: Settings) -> None:
         before = current.history_retention.subtracted_from(now)
         with self._catalog.reading() as connection:

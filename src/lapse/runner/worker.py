@@ -22,6 +22,7 @@ from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.promise import promise
+from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
@@ -235,6 +236,7 @@ class Worker:
             self._keeper.settle(job.id)
         return live or any(job.status in (JobStatus.WAITING, JobStatus.RUNNING) for job in active)
 
+    @retried
     def _claim(self, jobs: Collection[int] | None) -> tuple[Task, Settings] | None:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)

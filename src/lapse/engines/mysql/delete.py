@@ -66,6 +66,8 @@ class Plan:
     free: str = ""
     free_in_delete: bool = True
     refuses_to_wait: bool = True
+    skips_locked: bool = True
+    """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
 
@@ -189,12 +191,14 @@ class MysqlDeleter(Deleter):
         """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
 
     def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        if self._plan.refuses_to_wait:
+        if self._plan.refuses_to_wait or not self._plan.skips_locked:
             try:
                 return self._delete_all(connection, found, batch, checkpoint)
             except Retryable as error:
                 if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
                     raise
+                if not self._plan.skips_locked:
+                    return self._pass_by(connection, found, batch, checkpoint, error)
         return self._delete_free(connection, found, batch, checkpoint)
 
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
@@ -202,6 +206,17 @@ class MysqlDeleter(Deleter):
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             held = self._count_left(connection, found) if deleted < len(found) else 0
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
+            checkpoint(connection, batch)
+        return batch
+
+    def _pass_by(
+        self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint, error: Retryable
+    ) -> Batch:
+        """A row that somebody holds, once it stands alone: the caller halves the batch until it does."""
+        if len(found) > 1:
+            raise error
+        batch = replace(batch, selected=1, skipped=1)
+        with self._atomic(connection):
             checkpoint(connection, batch)
         return batch
 
