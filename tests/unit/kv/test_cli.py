@@ -52,7 +52,7 @@ def test_scan(url: str) -> None:
 
 def test_stats(url: str) -> None:
     shown = json.loads(lapse_kv("stats", url, "--count", "--json").stdout)
-    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 1)
+    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 2)
     assert "clock mark" in lapse_kv("stats", url).stdout
 
 
