@@ -209,6 +209,7 @@ def test_off_loopback_the_metrics_need_the_token(urls: list[str]) -> None:
         (["--kv", "rocksdb:/x", "--listen", "0.0.0.0:0"], "a token is required"),
         (["--kv", "rocksdb:/x", "--allow-actions"], "needs a database"),
         (["rocksdb:/x"], "--kv rocksdb:/x"),
+        (["sqlite://", "--kv-every", "1 hour"], "name them with --kv"),
         ([], "which database?"),
     ],
 )

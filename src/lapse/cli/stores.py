@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
+from lapse.errors import UsageError
 from lapse.kv import Purger, PurgerConfig
+from lapse.kv.purger import DEFAULT_EVERY
 
 Stores = Annotated[
     list[str] | None,
@@ -21,12 +23,22 @@ Stores = Annotated[
     ),
 ]
 Every = Annotated[
-    str, typer.Option("--kv-every", metavar="DURATION", help="Time between two purges of a store; up to 10% less.")
+    str | None,
+    typer.Option(
+        "--kv-every",
+        metavar="DURATION",
+        help=f"Time between two purges of a store, shortened by up to a tenth. Default: {DEFAULT_EVERY}.",
+    ),
 ]
 
 
-def open_purger(stores: list[str], every: str, registry: CollectorRegistry) -> Purger:
-    return Purger(PurgerConfig(stores=tuple(stores), every=every), registry=registry)
+def open_purger(stores: list[str], every: str | None, registry: CollectorRegistry) -> Purger | None:
+    """None where there is nothing to purge."""
+    if not stores:
+        if every is not None:
+            raise UsageError("--kv-every is about key-value stores", hint="name them with --kv")
+        return None
+    return Purger(PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY), registry=registry)
 
 
 @contextmanager

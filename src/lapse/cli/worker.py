@@ -16,7 +16,6 @@ from lapse.cli.opening import Url, database_url, open_database
 from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import Every, Stores, open_purger, purging
 from lapse.errors import UsageError
-from lapse.kv.purger import DEFAULT_EVERY
 from lapse.runner.events import Several
 from lapse.runner.metering import Meter
 
@@ -26,7 +25,7 @@ log = logging.getLogger("lapse.worker")
 def worker(
     url: Url = None,
     stores: Stores = None,
-    every: Every = DEFAULT_EVERY,
+    every: Every = None,
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve the console, /metrics, /healthz and /readyz here."),
@@ -56,11 +55,11 @@ def worker(
 
 
 def _expire_rows(
-    url: str | None, stores: list[str], every: str, listen: str | None, token: str | None, *, allow_actions: bool
+    url: str | None, stores: list[str], every: str | None, listen: str | None, token: str | None, *, allow_actions: bool
 ) -> None:
     with open_database(url) as database:
         metrics = database.metrics()
-        purger = open_purger(stores, every, metrics.registry) if stores else None
+        purger = open_purger(stores, every, metrics.registry)
         service = database.worker(Several((JobLog(), Meter(metrics))))
         stopping = Event()
 
@@ -78,13 +77,13 @@ def _expire_rows(
         log.info("worker %s has stopped", service.id)
 
 
-def _purge_stores(stores: list[str], every: str, listen: str | None, token: str | None) -> None:
+def _purge_stores(stores: list[str], every: str | None, listen: str | None, token: str | None) -> None:
     registry, stopping = CollectorRegistry(), Event()
     purger = open_purger(stores, every, registry)
     server = nullcontext() if listen is None else probing(
         registry, listen, token=token, is_working=lambda: not stopping.is_set()
     )  # fmt: skip
-    with stop_on_signals(stopping.set), server:
+    with stop_on_signals(stopping.set), server, purging(purger, stopping):
         log.info("worker begins on %d key-value store%s", len(stores), "" if len(stores) == 1 else "s")
-        purger.run_forever(stopping)
+        stopping.wait()
     log.info("worker has stopped")
