@@ -3,8 +3,9 @@ column.
 
     python bench/kv.py [--rows 300000] [--repeat 5] [--json FILE]
 
-All figures of a run are taken in turns on the same data, so that the ratios mean something on a shared
-machine.
+All figures of a run are taken in turns on the same data, each round in another order, so that the ratios mean
+something on a shared machine. The time that the process had a processor is the second witness: neighbours do not
+lengthen it by making it wait.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lapse.kv
 import lapse.kv.aio
@@ -32,10 +34,22 @@ from lapse.kv.rocksdb.store import RocksStore
 from lapse.kv.slatedb.binding import use_fast_copy
 
 BATCH_ROWS = 1_000
+TTL_MS = 30 * 86_400_000
+SMALL_SHARE = 10
+"""The slower contestants get this part of the rows."""
 VALUE_BYTES = 100
 Rows = list[tuple[bytes, bytes]]
-Figures = dict[str, float]
-"""Operation to rows per second."""
+
+
+class Rate(NamedTuple):
+    """Rows per second of wall time, and per second of processor time of all threads where it was taken."""
+
+    wall: float
+    cpu: float | None = None
+
+
+Figures = dict[str, Rate]
+"""By operation."""
 
 
 def make_rows(count: int) -> Rows:
@@ -53,16 +67,16 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def rate(count: int, work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def rate(count: int, work: Callable[[], object]) -> Rate:
+    began, worked = time.perf_counter(), time.process_time()
     work()
-    return count / (time.perf_counter() - began)
+    return Rate(count / (time.perf_counter() - began), count / (time.process_time() - worked))
 
 
-async def rate_async(count: int, work: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
+async def rate_async(count: int, work: Callable[[], Awaitable[object]]) -> Rate:
+    began, worked = time.perf_counter(), time.process_time()
     await work()
-    return count / (time.perf_counter() - began)
+    return Rate(count / (time.perf_counter() - began), count / (time.process_time() - worked))
 
 
 def batches(rows: Rows) -> Iterator[Rows]:
@@ -145,8 +159,8 @@ def purge_rocksdb(rows: Rows, singles: int) -> Figures:
         physical = store.purge(within="5 minutes")
         assert swept.purged == physical.purged == len(rows) and physical.complete
         return {
-            "purge": swept.purged / swept.elapsed_s,
-            "purge, verified": physical.purged / physical.elapsed_s,
+            "purge": Rate(swept.purged / swept.elapsed_s),
+            "purge, verified": Rate(physical.purged / physical.elapsed_s),
         }
 
 
@@ -172,9 +186,14 @@ async def slatedb_figures(rows: Rows, singles: int, *, put: Any, get: Any, many:
     return figures
 
 
-def bare_slatedb(rows: Rows, singles: int) -> Figures:
+def bare_slatedb(rows: Rows, singles: int, *, with_ttl: bool = False) -> Figures:
+    """`with_ttl` gives every row the engine's own TTL, which is the like of what Lapse writes."""
+
     async def run(path: Path) -> Figures:
         from slatedb import uniffi as slatedb
+
+        ttl = slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AFTER_MILLIS(TTL_MS))
+        write_options = slatedb.WriteOptions()
 
         builder = slatedb.ObjectStoreBuilder.from_env(slatedb.ObjectStoreType.LOCAL)
         builder.with_config("local_path", str(path))
@@ -183,8 +202,14 @@ def bare_slatedb(rows: Rows, singles: int) -> Figures:
         async def many(part: Rows) -> None:
             batch = slatedb.WriteBatch()
             for key, value in part:
-                batch.put(key, value)
+                batch.put_with_options(key, value, ttl) if with_ttl else batch.put(key, value)
             await database.write(batch)
+
+        async def put(key: bytes, value: bytes) -> None:
+            if with_ttl:
+                await database.put_with_options(key, value, ttl, write_options)
+            else:
+                await database.put(key, value)
 
         async def scan() -> None:
             everything = slatedb.KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False)
@@ -192,7 +217,7 @@ def bare_slatedb(rows: Rows, singles: int) -> Figures:
             while [(entry.key, entry.value) for entry in await iterator.next_batch(1000)]:
                 pass
 
-        figures = await slatedb_figures(rows, singles, put=database.put, get=database.get, many=many, scan=scan)
+        figures = await slatedb_figures(rows, singles, put=put, get=database.get, many=many, scan=scan)
         await database.shutdown()
         return figures
 
@@ -229,7 +254,7 @@ def purge_slatedb(rows: Rows, singles: int) -> Figures:
         clock.advance(timedelta(hours=1))
         swept = store.purge()
         assert swept.purged == len(rows)
-    figures = {"purge": swept.purged / swept.elapsed_s}
+    figures = {"purge": Rate(swept.purged / swept.elapsed_s)}
     with folder() as path:
         url = f"slatedb:{path / 'db'}"
         with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
@@ -238,7 +263,7 @@ def purge_slatedb(rows: Rows, singles: int) -> Figures:
         with lapse.kv.open(url) as store:
             native = store.purge()
             assert native.complete and not list(store.scan(include_expired=True, limit=1))
-        figures["purge by compaction"] = len(rows) / native.elapsed_s
+        figures["purge by compaction"] = Rate(len(rows) / native.elapsed_s)
     return figures
 
 
@@ -304,6 +329,7 @@ CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "rocksdb, bare": [bare_rocksdb],
     "rocksdb, Lapse": [lapse_rocksdb, purge_rocksdb],
     "slatedb, bare (asyncio)": [bare_slatedb],
+    "slatedb, bare with TTL": [partial(bare_slatedb, with_ttl=True)],
     "slatedb, Lapse (asyncio)": [lapse_slatedb, purge_slatedb],
     "slatedb, Lapse (sync)": [lapse_slatedb_sync],
     "slatedb, bare, fast copy": [bare_slatedb],
@@ -311,79 +337,86 @@ CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "diskcache": [with_diskcache],
     "sqlite3, expiry column": [with_sqlite],
 }
-RATIOS = {
-    "rocksdb, Lapse": "rocksdb, bare",
-    "slatedb, Lapse (asyncio)": "slatedb, bare (asyncio)",
-    "slatedb, Lapse (sync)": "slatedb, bare (asyncio)",
-    "slatedb, Lapse, fast copy": "slatedb, bare, fast copy",
-}
+RATIOS = [
+    ("rocksdb, Lapse", "rocksdb, bare"),
+    ("slatedb, Lapse (asyncio)", "slatedb, bare with TTL"),
+    ("slatedb, Lapse (asyncio)", "slatedb, bare (asyncio)"),
+    ("slatedb, Lapse (sync)", "slatedb, bare (asyncio)"),
+    ("slatedb, Lapse, fast copy", "slatedb, bare, fast copy"),
+]
 OPERATIONS = ["put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction"]
 
 
-Taken = dict[str, dict[str, list[float]]]
+Taken = dict[str, dict[str, list[Rate]]]
 """Contestant to operation to one figure per round."""
+Table = dict[str, dict[str, float]]
+"""Contestant to operation to one number."""
 
 
 def run_all(rows: Rows, repeat: int, singles: int) -> Taken:
     """Several rounds, the contestants taking turns."""
     taken: Taken = {name: {} for name in CONTESTANTS}
-    for _ in range(repeat):
-        for name, parts in CONTESTANTS.items():
-            small = "slatedb" in name or name == "diskcache"
+    for number in range(repeat):
+        for name, parts in random.Random(number).sample(list(CONTESTANTS.items()), len(CONTESTANTS)):
+            small = SMALL_SHARE if "slatedb" in name or name == "diskcache" else 1
             use_fast_copy("fast copy" in name)
             for part in parts:
-                for operation, figure in part(rows[: len(rows) // 10] if small else rows, singles).items():
+                for operation, figure in part(rows[: len(rows) // small], singles // small).items():
                     taken[name].setdefault(operation, []).append(figure)
     return taken
 
 
-def medians(taken: Taken) -> dict[str, Figures]:
+def medians(taken: Taken) -> Table:
     return {
-        name: {operation: statistics.median(values) for operation, values in figures.items()}
+        name: {operation: statistics.median(rate.wall for rate in rates) for operation, rates in figures.items()}
         for name, figures in taken.items()
     }
 
 
-def ratios(taken: Taken) -> dict[str, Figures]:
+def ratios(taken: Taken, seconds: Callable[[Rate], float | None]) -> Table:
     """The median of the ratios within each round: a neighbour on the machine slows both sides of a round
     alike."""
     return {
-        name: {
+        f"{name} / {base}": {
             operation: statistics.median(
-                mine / theirs for mine, theirs in zip(taken[name][operation], figures, strict=True)
+                (seconds(mine) or 0) / (seconds(theirs) or 1)
+                for mine, theirs in zip(taken[name][operation], rates, strict=True)
             )
-            for operation, figures in taken[base].items()
+            for operation, rates in taken[base].items()
         }
-        for name, base in RATIOS.items()
+        for name, base in RATIOS
     }
 
 
-def print_table(figures: dict[str, Figures], relative: dict[str, Figures]) -> None:
+def print_table(figures: Table, relative: Table, relative_cpu: Table) -> None:
     print("| rows per second | " + " | ".join(OPERATIONS) + " |")
     print("|---" * (len(OPERATIONS) + 1) + "|")
     for name, row in figures.items():
         print(f"| {name} | " + " | ".join(f"{row[o]:,.0f}" if o in row else "" for o in OPERATIONS) + " |")
-    for name, row in relative.items():
-        cells = " | ".join(f"{row[o]:.2f}x" if o in row else "" for o in OPERATIONS)
-        print(f"| *{name} / {RATIOS[name]}* | {cells} |")
+    for kind, ratios_of_kind in (("wall", relative), ("processor", relative_cpu)):
+        for name, row in ratios_of_kind.items():
+            cells = " | ".join(f"{row[o]:.2f}x" if o in row else "" for o in OPERATIONS)
+            print(f"| *{name}, {kind}* | {cells} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000, help="a tenth of it for SlateDB and diskcache")
-    parser.add_argument("--singles", type=int, default=10_000)
+    parser.add_argument("--singles", type=int, default=50_000, help="single gets and puts; a tenth of it likewise")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 10))
-    figures, relative = medians(taken), ratios(taken)
-    print_table(figures, relative)
+    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 4))
+    figures = medians(taken)
+    relative, relative_cpu = ratios(taken, lambda rate: rate.wall), ratios(taken, lambda rate: rate.cpu)
+    print_table(figures, relative, relative_cpu)
     report = {
         "rows": options.rows,
         "repeat": options.repeat,
         "cpus": os.cpu_count(),
         "rows_per_second": figures,
         "ratios": relative,
+        "ratios_of_processor_time": relative_cpu,
     }
     text = json.dumps(report, indent=2)
     print(text) if options.json is None else options.json.write_text(text + "\n")

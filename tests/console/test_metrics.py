@@ -119,7 +119,7 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 def test_the_alerts_ask_for_metrics_that_exist() -> None:
     text = (DEPLOY / "prometheus-alerts.yaml").read_text(encoding="utf-8")
     assert set(NAME.findall(text)) <= KNOWN
-    for alert in ("Late", "Failing", "Stuck", "Undeletable", "Clock"):
+    for alert in ("Late", "Failing", "Stuck", "Undeletable", "Clock", "StoreNotPurged"):
         assert f"alert: Lapse{alert}" in text
 
 

@@ -269,6 +269,12 @@ class TestWhoMayOpen:
             with pytest.raises(StoreFromTheFuture, match="99"):
                 opener(read_only=read_only)
 
+    def test_a_format_that_was_never_released(self, opener: Opener) -> None:
+        opener().close()
+        overwrite_own_key(opener, FORMAT_KEY, b'{"version": 1, "engine": "x", "created_ms": 1}')
+        with pytest.raises(StoreError, match="never released"):
+            opener()
+
     def test_a_description_that_is_no_description(self, opener: Opener) -> None:
         opener().close()
         overwrite_own_key(opener, FORMAT_KEY, b"\x00\x01")
@@ -290,7 +296,7 @@ def test_a_row_that_is_no_row_is_an_error_and_not_purged(opener: Opener, kind: K
     store = opener()
     store.put(b"good", b"v")
     store.close()
-    write_raw_row(opener, b"short", b"\x01\x02abc")
+    write_raw_row(opener, b"short", b"\x02\x00\x7fabc")  # a live row as far as it goes
     write_raw_row(opener, b"future", b"\x07" + b"\0" * 30)
     store = opener()
     with pytest.raises(StoreError, match="too few for a header"):
@@ -309,9 +315,11 @@ def test_a_row_that_is_no_row_is_an_error_and_not_purged(opener: Opener, kind: K
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
+    get = store.get
     store.close()
     store.close()
     for call in (
+        lambda: get(b"k"),
         lambda: store.get(b"k"),
         lambda: store.put(b"k", b"v"),
         lambda: store.scan(),

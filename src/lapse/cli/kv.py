@@ -64,7 +64,7 @@ def put(
     with _errors():
         lifetime = _read_ttl(ttl, expires_at, no_expiry)
         data = sys.stdin.buffer.read() if value == "-" else _decode(value, encoding, "value")
-        with lapse.kv.open(url, create=create) as store:
+        with _open(url, create=create) as store:
             name = _decode(key, encoding, "key")
             store.put(name, data, ttl=lifetime)
             store.flush()
@@ -86,7 +86,7 @@ def get(
 ) -> None:
     """Print a row's value; exit code 1 if there is no live row."""
     with _errors():
-        with lapse.kv.open(url, read_only=True) as store:
+        with _open(url, read_only=True) as store:
             name = _decode(key, encoding, "key")
             value = store.get(name, include_expired=include_expired)
             times = store.meta(name, include_expired=include_expired)
@@ -116,7 +116,7 @@ def scan(
     as_json: Json = False,
 ) -> None:
     """List rows in key order; with --json one object per line."""
-    with _errors(), lapse.kv.open(url, read_only=True) as store:
+    with _errors(), _open(url, read_only=True) as store:
         bounds = {
             name: _decode(text, encoding, name)
             for name, text in (("prefix", prefix), ("start", start), ("end", end))
@@ -145,7 +145,7 @@ def stats(
 ) -> None:
     """Show what a store holds."""
     with _errors():
-        with lapse.kv.open(url, read_only=True) as store:
+        with _open(url, read_only=True) as store:
             fields = asdict(store.stats(count=count))
         _print_fields(fields, as_json)
 
@@ -163,7 +163,7 @@ def purge(
 ) -> None:
     """Remove expired rows; exit code 3 if some had to stay for now."""
     with _errors():
-        with lapse.kv.open(url, create=False) as store:
+        with _open(url, create=False) as store:
             result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
         _print_fields(asdict(result), as_json)
         if not result.complete:
@@ -181,10 +181,10 @@ def ttl(
     """Show the store's default TTL, or change it; rows already written keep theirs."""
     with _errors():
         if value is None:
-            with lapse.kv.open(url, read_only=True) as store:
+            with _open(url, read_only=True) as store:
                 default = store.stats().default_ttl
         else:
-            with lapse.kv.open(url, create=False) as store:
+            with _open(url, create=False) as store:
                 store.set_default_ttl(None if value.strip().lower() == "none" else value)
                 default = store.stats().default_ttl
         if as_json:
@@ -198,22 +198,38 @@ def _errors() -> Iterator[None]:
     """Lapse's errors as a line on standard error and an exit code."""
     try:
         yield
-    except LapseError as error:
+    except BrokenPipeError:  # the reader has seen enough, which is no failure
+        raise
+    except (LapseError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from error
 
 
+@contextmanager
+def _open(url: str, **options: Any) -> Iterator[Store]:
+    """The store, with what this command has to say where there is none."""
+    try:
+        store = lapse.kv.open(url, **options)
+    except NotFound as error:
+        raise NotFound(error.message, hint="`lapse kv put --create` creates one") from error
+    with store:
+        yield store
+
+
 def _read_ttl(ttl: str | None, expires_at: str | None, no_expiry: bool) -> TtlLike:
     if (ttl is not None) + (expires_at is not None) + no_expiry > 1:
-        raise InvalidValue("ttl", ttl, "cannot be combined: give one of --ttl, --expires-at and --no-expiry")
+        raise UsageError("give one of --ttl, --expires-at and --no-expiry: they cannot be combined")
     if no_expiry:
         return Ttl.NO_EXPIRY
     if expires_at is None:
         return Ttl.DEFAULT if ttl is None else ttl
     try:
-        return datetime.fromisoformat(expires_at)
+        moment = datetime.fromisoformat(expires_at)
     except ValueError:
-        raise InvalidValue("expires_at", expires_at, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
+        raise InvalidValue("--expires-at", expires_at, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        raise InvalidValue("--expires-at", expires_at, f"has no zone; write {expires_at}Z for UTC")
+    return moment
 
 
 def _decode(text: str, encoding: Encoding, name: str) -> bytes:

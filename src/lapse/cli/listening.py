@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from prometheus_client import CollectorRegistry
 
 from lapse import console
 from lapse.app import Lapse
@@ -39,17 +40,35 @@ def listening(
     allow_actions: bool,
     worker_id: str | None = None,
     is_working: Callable[[], bool] = lambda: True,
-) -> Iterator[str]:
-    """Serves inside it; gives the console's address."""
+) -> Iterator[None]:
+    """The console and the probes, served inside it."""
     console.require()
     # The libraries of the console are an extra: what needs them is imported when it is asked for.
     from lapse.console.application import build
     from lapse.console.server import Server, bind
 
-    host, port = console.parse_listen(listen)
-    wanted = console.Options(host=host, port=port, token=token or None, allow_actions=allow_actions)
-    bound, options = bind(wanted)
+    bound, options = bind(_options(listen, token, allow_actions=allow_actions))
     app = build(database, metrics, options, worker_id=worker_id, is_working=is_working)
     with Server(app, bound):
         log.info("console and metrics on %s", options.url)
-        yield options.url
+        yield
+
+
+@contextmanager
+def probing(
+    registry: CollectorRegistry, listen: str, *, token: str | None, is_working: Callable[[], bool]
+) -> Iterator[None]:
+    """The probes alone, for a worker without a database."""
+    console.require()
+    from lapse.console.probes import build
+    from lapse.console.server import Server, bind
+
+    bound, options = bind(_options(listen, token, allow_actions=False))
+    with Server(build(registry, options, is_working=is_working), bound):
+        log.info("metrics on %s", options.url)
+        yield
+
+
+def _options(listen: str, token: str | None, *, allow_actions: bool) -> console.Options:
+    host, port = console.parse_listen(listen)
+    return console.Options(host=host, port=port, token=token or None, allow_actions=allow_actions)

@@ -47,13 +47,20 @@ class JobLog(Silent):
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"{_moment(record)} {record.levelname.lower():7} {mask(record.getMessage())}"
+        trace = self._trace(record)
+        line = f"{_moment(record)} {record.levelname.lower():7} {mask(record.getMessage())}"
+        return f"{line}\n{trace}" if trace else line
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        return mask(self.formatException(record.exc_info)) if record.exc_info else ""
 
 
-class _JsonFormatter(logging.Formatter):
+class _JsonFormatter(_TextFormatter):
     def format(self, record: logging.LogRecord) -> str:
+        trace = self._trace(record)
         fields = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
-        return json.dumps(fields | {"message": mask(record.getMessage())}, ensure_ascii=False)
+        fields |= {"message": mask(record.getMessage())} | ({"trace": trace} if trace else {})
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -23,12 +23,17 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of
 
 def open_database(url: str | None, *, create: bool = False) -> Lapse:
     """The facade; an SQLite file that does not exist is refused unless the command may create it."""
-    url = url or os.environ.get(ENVIRONMENT)
+    url = database_url(url)
     if not url:
         raise UsageError("which database?", hint=f"give a URL such as sqlite:///app.db, or set {ENVIRONMENT}")
     if not looks_like_url(url):
         raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"for an SQLite file: sqlite:///{url}")
     return Lapse(url, must_exist=not create)
+
+
+def database_url(url: str | None) -> str | None:
+    """The one given, or else the environment's."""
+    return url or os.environ.get(ENVIRONMENT)
 
 
 def looks_like_url(text: str) -> bool:

@@ -8,11 +8,14 @@ from threading import Event
 from typing import Annotated
 
 import typer
+from prometheus_client import CollectorRegistry
 
-from lapse.cli.listening import AllowActions, Token, listening
+from lapse.cli.listening import AllowActions, Token, listening, probing
 from lapse.cli.logs import JobLog, LogFormat, LogFormatOption, configure_logging
-from lapse.cli.opening import Url, open_database
+from lapse.cli.opening import Url, database_url, open_database
 from lapse.cli.stopping import stop_on_signals
+from lapse.cli.stores import Every, Stores, open_purger, purging
+from lapse.errors import UsageError
 from lapse.runner.events import Several
 from lapse.runner.metering import Meter
 
@@ -21,6 +24,8 @@ log = logging.getLogger("lapse.worker")
 
 def worker(
     url: Url = None,
+    stores: Stores = None,
+    every: Every = None,
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve the console, /metrics, /healthz and /readyz here."),
@@ -35,11 +40,26 @@ def worker(
     Stopping is graceful: the batch at hand is finished and the rest is left for the next worker. Start as many as you
     like, on as many machines; they share the work through the database.
 
+    With `--kv` it purges key-value stores as well, or only those where no database is given. It opens a store for the
+    time of its purge; one that another process is writing is reported and tried again next time.
+
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
+    if stores and database_url(url) is None:
+        if allow_actions:
+            raise UsageError("--allow-actions is about the console, which needs a database")
+        _purge_stores(stores, every, listen, token)
+    else:
+        _expire_rows(url, stores or [], every, listen, token, allow_actions=allow_actions)
+
+
+def _expire_rows(
+    url: str | None, stores: list[str], every: str | None, listen: str | None, token: str | None, *, allow_actions: bool
+) -> None:
     with open_database(url) as database:
         metrics = database.metrics()
+        purger = open_purger(stores, every, metrics.registry)
         service = database.worker(Several((JobLog(), Meter(metrics))))
         stopping = Event()
 
@@ -51,7 +71,19 @@ def worker(
             database, metrics, listen, token=token, allow_actions=allow_actions, worker_id=service.id,
             is_working=lambda: not stopping.is_set(),
         )  # fmt: skip
-        with stop_on_signals(stop), server:
+        with stop_on_signals(stop), server, purging(purger, stopping):
             log.info("worker %s begins on %s", service.id, database.url)
             service.serve()
         log.info("worker %s has stopped", service.id)
+
+
+def _purge_stores(stores: list[str], every: str | None, listen: str | None, token: str | None) -> None:
+    registry, stopping = CollectorRegistry(), Event()
+    purger = open_purger(stores, every, registry)
+    server = nullcontext() if listen is None else probing(
+        registry, listen, token=token, is_working=lambda: not stopping.is_set()
+    )  # fmt: skip
+    with stop_on_signals(stopping.set), server, purging(purger, stopping):
+        log.info("worker begins on %d key-value store%s", len(stores), "" if len(stores) == 1 else "s")
+        stopping.wait()
+    log.info("worker has stopped")

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from time import time
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lapse.app import Lapse
-from lapse.console import openapi
+from lapse.console import openapi, probes
 from lapse.console.api import PREFIX, Api, json_response
 from lapse.console.desk import Desk
 from lapse.console.guard import Guard, Proof, Visitor
@@ -64,28 +63,19 @@ def build(
     document = openapi.document(api.operations)
     problems = _Problems(desk, pages)
 
-    def healthz(request: Request) -> Response:
-        """The process answers: that is all."""
-        return PlainTextResponse("ok\n")
-
-    def readyz(request: Request) -> Response:
+    def why_not_ready() -> str | None:
         try:
             database.clock()
         except LapseError:
-            return PlainTextResponse("the database is away\n", 503)
-        return PlainTextResponse("ready\n") if desk.is_working() else PlainTextResponse("stopping\n", 503)
-
-    def exposition(request: Request) -> Response:
-        return Response(desk.exposition(), media_type=CONTENT_TYPE_LATEST)
+            return "the database is away"
+        return None if desk.is_working() else probes.STOPPING
 
     def described(request: Request) -> Response:
         return json_response(document)
 
     app = Starlette(
         routes=[
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", exposition),
+            *probes.routes(desk.exposition, why_not_ready),
             Route(f"{PREFIX}/openapi.json", described),
             *api.routes(),
             *pages.routes(),

@@ -17,7 +17,10 @@ SCHEMES = "sqlite:///file.db, postgresql://…, mysql://… or mariadb://…"
 def open_engine(url: str, clock: Clock | None = None) -> Engine:
     """The engine for a SQLAlchemy URL."""
     if url.partition(":")[0].lower() in KEY_VALUE:
-        raise UnsupportedUrl(f"{mask(url)} is a key-value store, which knows no SQL", hint="use `lapse kv`")
+        raise UnsupportedUrl(
+            f"{mask(url)} is a key-value store, which knows no SQL",
+            hint=f"use `lapse kv`, or `lapse worker --kv {mask(url)}`",
+        )
     try:
         parsed = make_url(url)
     except ArgumentError:

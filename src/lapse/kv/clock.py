@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from lapse.clock import Clock, SystemClock
 from lapse.errors import ClockBehind
+from lapse.kv.row import live_from
 from lapse.kv.ttl import from_millis, to_millis
 
 CLOCK_WAIT_S = 2.0
 """How long opening a store waits for a clock that is a little behind the store's mark."""
+NANOS = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """One millisecond. It lasts while the clock reads `[starts_ns, ends_ns)`; rows from `live_from` on are live
+    in it."""
+
+    now_ms: int
+    starts_ns: int
+    ends_ns: int
+    live_from: bytes
+
+
+def moment_at(now_ms: int) -> Moment:
+    starts_ns = now_ms * NANOS
+    return Moment(now_ms=now_ms, starts_ns=starts_ns, ends_ns=starts_ns + NANOS, live_from=live_from(now_ms))
 
 
 class StoreClock:
-    """`now_ms` is the clock's time, or the latest time seen so far if the clock went back."""
+    """`now_ms` is the clock's time, or the latest time seen so far if the clock went back.
+
+    Reads that must be quick do what `now_ms` does themselves: take `moment`, and `advance` where `read_ns` says that
+    it is over.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
         self.is_system = type(clock) is SystemClock
-        self.now_ms, self._advance = _system_time() if self.is_system else _time_of(clock)
+        self.read_ns: Callable[[], int] = time.time_ns if self.is_system else lambda: to_millis(clock.now()) * NANOS
+        self.moment = moment_at(0)
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        moment = self.moment
+        if moment.starts_ns <= self.read_ns() < moment.ends_ns:
+            return moment.now_ms
+        return self.advance().now_ms
+
+    def advance(self) -> Moment:
+        """The present moment, or the latest if the clock went back."""
+        return self._advance_to(self.read_ns() // NANOS)
 
     def resume(
         self, mark_ms: int, *, wait_s: float = CLOCK_WAIT_S, sleep: Callable[[float], None] = time.sleep
@@ -39,40 +76,21 @@ class StoreClock:
                 f"but this store has already seen {from_millis(mark_ms).isoformat()}",
                 hint="set the clock right, or open the store with read_only=True",
             )
-        self._advance(mark_ms)
+        self._advance_to(mark_ms)
+
+    def _advance_to(self, now_ms: int) -> Moment:
+        with self._lock:
+            if now_ms > self.moment.now_ms:
+                self.moment = moment_at(now_ms)
+            return self.moment
 
 
-Monotonic = tuple[Callable[[], int], Callable[[int], None]]
-"""What tells the time, and what moves it on. Closures, not methods, because every row that is read asks."""
+class StoppedClock:
+    """The time of a snapshot: its only moment has neither begun nor will it end."""
 
+    def __init__(self, now_ms: int) -> None:
+        self.moment = Moment(now_ms=now_ms, starts_ns=0, ends_ns=1, live_from=live_from(now_ms))
+        self.read_ns: Callable[[], int] = int  # that is, 0
 
-def _system_time() -> Monotonic:
-    latest, time_ns = 0, time.time_ns
-
-    def now_ms() -> int:
-        nonlocal latest
-        now = time_ns() // 1_000_000
-        if now > latest:
-            latest = now
-        return latest
-
-    def advance(to_ms: int) -> None:
-        nonlocal latest
-        latest = max(latest, to_ms)
-
-    return now_ms, advance
-
-
-def _time_of(clock: Clock) -> Monotonic:
-    latest = 0
-
-    def now_ms() -> int:
-        nonlocal latest
-        latest = max(latest, to_millis(clock.now()))
-        return latest
-
-    def advance(to_ms: int) -> None:
-        nonlocal latest
-        latest = max(latest, to_ms)
-
-    return now_ms, advance
+    def advance(self) -> Moment:
+        return self.moment

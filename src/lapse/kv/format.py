@@ -9,7 +9,7 @@ from lapse.errors import InvalidValue, StoreError, StoreFromTheFuture
 from lapse.kv.options import Options
 from lapse.kv.ttl import Duration, read_duration
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 FORMAT_KEY = b"format"
 DEFAULT_TTL_KEY = b"default_ttl"
@@ -52,6 +52,8 @@ def read_format(raw: bytes) -> StoreFormat:
             f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}",
             hint="upgrade lapse-ttl",
         )
+    if version < FORMAT_VERSION:
+        raise StoreError(f"the store has format {version}, which was never released; this Lapse reads {FORMAT_VERSION}")
     try:
         return StoreFormat(**fields)
     except TypeError as error:

@@ -17,7 +17,7 @@ from lapse.kv.options import (
     MergeFunction,
     read_options,
 )
-from lapse.kv.url import ROCKSDB, parse
+from lapse.kv.url import ROCKSDB, StoreUrl, parse
 
 
 def open(
@@ -66,3 +66,15 @@ def open(
     from lapse.kv.slatedb.sync import open_sync
 
     return open_sync(parsed, options)
+
+
+def require_engine(url: StoreUrl) -> None:
+    """Raises MissingExtra where the engine of this store is not installed."""
+    if url.engine == ROCKSDB:
+        from lapse.kv.rocksdb.engine import load as load_rocksdb
+
+        load_rocksdb()
+    else:
+        from lapse.kv.slatedb.engine import load as load_slatedb
+
+        load_slatedb()

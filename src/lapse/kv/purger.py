@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.abc import Store
-from lapse.kv.opening import open
+from lapse.kv.metrics import StoreMetrics
+from lapse.kv.opening import open, require_engine
 from lapse.kv.options import DEFAULT_BUDGET_BYTES, DEFAULT_JITTER, DurationLike
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
@@ -21,6 +23,9 @@ from lapse.kv.values import PurgeResult
 
 DEFAULT_EVERY = "1 hour"
 DEFAULT_COMPACT_AFTER = "1 day"
+MAX_EVERY = timedelta(days=366)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,14 +46,20 @@ class PurgerConfig:
     compaction_budget_bytes: int = DEFAULT_BUDGET_BYTES
 
     def __post_init__(self) -> None:
-        for url in self.stores:
-            if parse(url).in_memory:
-                raise InvalidValue("stores", url, "must not be a store in memory: nobody else can open it")
-        if len(set(self.stores)) != len(self.stores):
-            raise InvalidValue("stores", self.stores, "must not name a store twice")
-        read_duration(self.every, name="every")
+        parsed = [parse(url) for url in self.stores]
+        for url in parsed:
+            if url.in_memory:
+                raise InvalidValue("stores", str(url), "must not be a store in memory: nobody else can open it")
+        if len(set(parsed)) != len(parsed):
+            raise InvalidValue("stores", ", ".join(map(str, parsed)), "must not name a store twice")
+        if self.every_s > MAX_EVERY.total_seconds():
+            raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
         if not 0 <= self.jitter < 1:
             raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
+
+    @property
+    def every_s(self) -> float:
+        return read_duration(self.every, name="every").interval.approximate_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +68,7 @@ class PurgeRun:
     next time."""
 
     purged: dict[str, PurgeResult]
-    failed: dict[str, LapseError]
+    failed: dict[str, Exception]
     not_due: tuple[str, ...]
     next_due: datetime | None
 
@@ -80,20 +91,28 @@ class Purger:
         self._open = open_store or self._open_default
         self._close_after = close_after
         self._due: dict[str, datetime] = {}
+        if open_store is None:
+            for url in config.stores:
+                require_engine(parse(url))
 
-    def run_once(self) -> PurgeRun:
-        """Purge every store that is due now; each is due at once the first time."""
+    def run_once(self, *, stop: threading.Event | None = None) -> PurgeRun:
+        """Purge every store that is due now; each is due at once the first time. `stop` is looked at between
+        two stores, never in the middle of a purge."""
         purged: dict[str, PurgeResult] = {}
-        failed: dict[str, LapseError] = {}
+        failed: dict[str, Exception] = {}
         not_due: list[str] = []
         for url in self._config.stores:
+            if stop is not None and stop.is_set():
+                break
             if self._due.get(url, self._clock.now()) > self._clock.now():
                 not_due.append(url)
                 continue
             try:
                 purged[url] = self._purge(url)
-            except LapseError as error:
+                _log_purged(url, purged[url])
+            except Exception as error:
                 failed[url] = error
+                _log_failed(url, error)
             self._due[url] = self._clock.now() + self._pause()
         return PurgeRun(
             purged=purged,
@@ -103,26 +122,32 @@ class Purger:
         )
 
     def run_forever(self, stop: threading.Event, *, on_run: Callable[[PurgeRun], None] | None = None) -> None:
-        """Rounds until `stop` is set; it is looked at between stores' turns, never in the middle of a
-        purge."""
+        """Rounds until `stop` is set."""
         while not stop.is_set():
-            run = self.run_once()
+            run = self.run_once(stop=stop)
             if on_run is not None:
                 on_run(run)
             wait = (run.next_due - self._clock.now()).total_seconds() if run.next_due else None
             stop.wait(None if wait is None else max(0.0, wait))
 
     def _purge(self, url: str) -> PurgeResult:
-        config, store = self._config, self._open(url)
+        config, store = self._config, self._opened(url)
         try:
             return store.purge(within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second)
         finally:
             if self._close_after:
                 store.close()
 
+    def _opened(self, url: str) -> Store:
+        """A store that cannot be opened has no metrics of its own yet, so its failure is counted here."""
+        try:
+            return self._open(url)
+        except Exception:
+            StoreMetrics(self._registry, str(parse(url))).purge_failed()
+            raise
+
     def _pause(self) -> timedelta:
-        seconds = read_duration(self._config.every, name="every").interval.approximate_seconds
-        return timedelta(seconds=seconds * (1 - random.random() * self._config.jitter))
+        return timedelta(seconds=self._config.every_s * (1 - random.random() * self._config.jitter))
 
     def _open_default(self, url: str) -> Store:
         return open(
@@ -133,3 +158,14 @@ class Purger:
             compaction_budget_bytes=self._config.compaction_budget_bytes,
             registry=self._registry,
         )
+
+
+def _log_purged(url: str, result: PurgeResult) -> None:
+    left = "" if result.complete else f"; not complete: {', '.join(result.reasons)}"
+    log.info("store %s: %d rows purged in %.2f s%s", parse(url), result.purged, result.elapsed_s, left)
+
+
+def _log_failed(url: str, error: Exception) -> None:
+    """Lapse's own errors say what is wrong; of any other the trace is needed."""
+    trace = None if isinstance(error, LapseError | OSError) else error
+    log.warning("store %s was not purged and is tried again next time: %s", parse(url), error, exc_info=trace)

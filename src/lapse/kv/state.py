@@ -10,7 +10,7 @@ from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
-from lapse.kv.row import HEADER_BYTES, TOMBSTONE, Row, unpack
+from lapse.kv.row import TOMBSTONE, VALUE, Row, unpack
 from lapse.kv.ttl import MAX_EXPIRY_MS, NEVER_MS, Duration, Ttl, TtlLike, expiry_ms
 from lapse.kv.url import StoreUrl
 
@@ -84,7 +84,7 @@ class State:
         if expires_ms <= now_ms and not include_expired:
             self.metrics.hidden.inc()
             return None
-        return Row(key=key, value=raw[HEADER_BYTES:], created_ms=created_ms, expires_ms=expires_ms)
+        return Row(key=key, value=raw[VALUE], created_ms=created_ms, expires_ms=expires_ms)
 
     def merge_function(self) -> MergeFunction:
         if self.options.merge is None:

@@ -52,7 +52,7 @@ def test_scan(url: str) -> None:
 
 def test_stats(url: str) -> None:
     shown = json.loads(lapse_kv("stats", url, "--count", "--json").stdout)
-    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 1)
+    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 2)
     assert "clock mark" in lapse_kv("stats", url).stdout
 
 
@@ -77,17 +77,21 @@ def test_ttl(url: str) -> None:
         (["put", "{}", "k", "v", "--ttl", "5"], 2, "no unit"),
         (["put", "{}", "k", "v", "--expires-at", "2000-01-01T00:00:00Z"], 2, "later than now"),
         (["put", "{}", "k", "v", "--expires-at", "tomorrow"], 2, "ISO 8601"),
+        (["put", "{}", "k", "v", "--expires-at", "2030-01-01T00:00:00"], 2, "has no zone"),
         (["put", "{}", "k", "v", "--ttl", "1 day", "--no-expiry"], 2, "cannot be combined"),
         (["put", "{}", "", "v"], 2, "must not be empty"),
         (["put", "{}", "zz", "v", "--as", "hex"], 2, "must be hex"),
         (["ttl", "{}", "soon"], 2, "duration"),
         (["purge", "{}", "--max-rows", "0"], 2, "more than 0"),
         (["get", "{}-elsewhere", "k"], 1, "no store"),
-        (["put", "{}-elsewhere", "k", "v"], 1, "no store"),
+        (["put", "{}-elsewhere", "k", "v"], 1, "`lapse kv put --create` creates one"),
+        (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file and no"),
+        (["put", "{}/lapse-file/below", "k", "v", "--create"], 1, "lapse-file"),
         (["stats", "redis:/x"], 2, "no key-value store"),
     ],
 )
 def test_errors_are_one_line_and_a_code(url: str, args: list[str], code: int, message: str) -> None:
+    (Path(url.partition(":")[2]) / "lapse-file").touch()
     result = lapse_kv(*(arg.format(url) for arg in args))
     assert result.exit_code == code
     assert message in result.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 import lapse.kv
 from lapse.clock import ManualClock
-from lapse.errors import InvalidValue, NotFound, StoreLocked, UnsupportedUrl
+from lapse.errors import InvalidValue, MissingExtra, NotFound, StoreLocked, UnsupportedUrl
 from lapse.kv import Purger, PurgerConfig
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
@@ -83,7 +85,58 @@ def test_it_stops_when_told(urls: tuple[str, ...], clock: ManualClock) -> None:
     assert rounds == [1]
 
 
-@pytest.mark.parametrize("bad", [{"every": "0 s"}, {"every": "5"}, {"jitter": 1.0}, {"jitter": -0.1}])
+def test_it_stops_between_two_stores(urls: tuple[str, ...], clock: ManualClock) -> None:
+    stop = threading.Event()
+
+    def open_and_stop(url: str) -> lapse.kv.Store:
+        stop.set()
+        return lapse.kv.open(url, clock=clock)
+
+    run = Purger(PurgerConfig(stores=urls), clock=clock, open_store=open_and_stop).run_once(stop=stop)
+    assert (list(run.purged), run.failed) == ([urls[0]], {})
+
+
+def test_an_error_that_nobody_foresaw_is_reported_with_its_trace(
+    urls: tuple[str, ...], clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+
+    def broken(url: str) -> lapse.kv.Store:
+        if url == urls[0]:
+            raise RuntimeError("unforeseen")
+        return lapse.kv.open(url, clock=clock)
+
+    purger = Purger(PurgerConfig(stores=urls), clock=clock, registry=registry, open_store=broken)
+    with caplog.at_level("INFO", logger="lapse.kv.purger"):
+        run = purger.run_once()
+    assert (list(run.failed), list(run.purged)) == ([urls[0]], [urls[1]])
+    assert registry.get_sample_value("lapse_kv_purge_errors_total", {"store": urls[0]}) == 1
+    assert "tried again next time: unforeseen" in caplog.text and "Traceback" in caplog.text
+
+
+def test_without_the_engine_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(MissingExtra, match="lapse-ttl\\[kv\\]"):
+        Purger(PurgerConfig(stores=("rocksdb:/x",)))
+
+
+def test_a_store_larger_than_the_budget_of_compaction_is_not_called_purged(tmp_path: Path) -> None:
+    url = f"slatedb:{tmp_path / 's'}"
+    with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
+        store.put_many([(b"k%d" % i, b"v") for i in range(10)], ttl="1 second")
+    time.sleep(1.1)  # SlateDB's compaction knows no clock but the system's
+    config = PurgerConfig(stores=(url,), periodic_compaction_interval="1 day", compaction_budget_bytes=1)
+    result = Purger(config).run_once().purged[url]
+    assert not result.complete
+    assert "compaction_budget_bytes" in result.reasons[0]
+    assert Purger(PurgerConfig(stores=(url,))).run_once().purged[url].complete
+    with lapse.kv.open(url, read_only=True) as store:
+        assert list(store.scan(include_expired=True)) == []
+
+
+@pytest.mark.parametrize(
+    "bad", [{"every": "0 s"}, {"every": "5"}, {"every": "9000 years"}, {"jitter": 1.0}, {"jitter": -0.1}]
+)
 def test_bad_configurations(bad: dict[str, object]) -> None:
     with pytest.raises(InvalidValue):
         PurgerConfig(stores=(), **bad)  # type: ignore[arg-type]

@@ -14,24 +14,28 @@ TIMES = st.integers(min_value=0, max_value=MAX_EXPIRY_MS)
 @given(value=st.binary(max_size=50), created=TIMES, expires=TIMES | st.just(NEVER_MS))
 def test_what_is_written_is_read(value: bytes, created: int, expires: int) -> None:
     raw = row.header(created_ms=created, expires_ms=expires) + value
-    assert row.decode(b"k", raw) == row.Row(key=b"k", value=value, created_ms=created, expires_ms=expires)
-    mark, peeked = row.peek(raw)
-    assert mark in row.LIVE_MARKS
-    assert peeked == expires
+    assert row.unpack(b"k", raw) == (0, created, expires)
+    assert raw[row.VALUE] == value
+
+
+@given(value=st.binary(max_size=50), created=TIMES, expires=TIMES | st.just(NEVER_MS), now=TIMES)
+def test_one_comparison_tells_a_live_row(value: bytes, created: int, expires: int, now: int) -> None:
+    for at in (now, max(0, min(expires, MAX_EXPIRY_MS) - 1), min(expires, MAX_EXPIRY_MS)):
+        raw = row.header(created_ms=created, expires_ms=expires) + value
+        assert (row.live_from(at) <= raw < row.LIVE_END) == (expires > at)
+        assert not row.live_from(at) <= row.tombstone(created_ms=created) < row.LIVE_END
 
 
 def test_the_layout_is_fixed() -> None:
     """A change here is a change of the format: it needs a new version."""
-    assert row.header(created_ms=1, expires_ms=2) == b"\x01\x02" + b"\0" * 7 + b"\x01" + b"\0" * 7 + b"\x02"
-    assert row.header(created_ms=1, expires_ms=NEVER_MS)[:2] == b"\x01\x00"
-    assert row.tombstone(created_ms=5)[:2] == b"\x01\x01"
+    assert row.header(created_ms=1, expires_ms=2) == b"\x02\x00" + b"\0" * 7 + b"\x02" + b"\0" * 7 + b"\x01"
+    assert row.header(created_ms=1, expires_ms=NEVER_MS)[:10] == b"\x02\x00\x7f" + b"\xff" * 7
+    assert row.tombstone(created_ms=5)[:2] == b"\x02\x01"
     assert row.HEADER_BYTES == 18
 
 
 def test_a_tombstone_is_no_row() -> None:
-    raw = row.tombstone(created_ms=5)
-    assert row.decode(b"k", raw) is None
-    assert row.peek(raw)[0] not in row.LIVE_MARKS
+    assert row.unpack(b"k", row.tombstone(created_ms=5)) == (row.TOMBSTONE, 5, 5)
 
 
 @given(st.binary(max_size=17))
@@ -43,11 +47,12 @@ def test_a_truncated_header_is_an_error(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (b"\x02" + b"\0" * 17, StoreFromTheFuture),
+        (b"\x03" + b"\0" * 17, StoreFromTheFuture),
         (b"\x00" + b"\0" * 17, CorruptRow),
-        (b"\x01\x80" + b"\0" * 16, CorruptRow),
-        (b"\x01\x00" + b"\0" * 16, CorruptRow),
-        (b"\x01\x02" + b"\0" * 8 + b"\x7f" + b"\xff" * 7, CorruptRow),
+        (b"\x01" + b"\0" * 17, CorruptRow),
+        (b"\x02\x80" + b"\0" * 16, CorruptRow),
+        (b"\x02\x00\x80" + b"\0" * 15, CorruptRow),
+        (b"\x02\x00" + b"\0" * 8 + b"\x80" + b"\0" * 7, CorruptRow),
     ],
 )
 def test_other_bytes_are_never_guessed_at(raw: bytes, error: type[Exception]) -> None:

@@ -82,7 +82,9 @@ def open_database(url: StoreUrl, opened: Options) -> tuple[Any, bool]:
     if not exists(path):
         if opened.read_only or not opened.create:
             raise NotFound(f"there is no store at {url}", hint="leave out read_only=True and create=False to create it")
-        if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        if path.is_file():
+            raise ForeignStore(f"{path} is a file and no RocksDB store", hint="give the path of a new directory")
+        if path.is_dir() and any(path.iterdir()):
             raise ForeignStore(f"{path} is not empty and no RocksDB store", hint="give the path of a new directory")
         path.mkdir(parents=True, exist_ok=True)
         families = [ROWS_FAMILY, META_FAMILY]

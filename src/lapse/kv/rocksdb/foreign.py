@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from lapse.kv.foreign import ForeignStoreBase
@@ -42,7 +43,8 @@ class ForeignRocksStore(ForeignStoreBase):
         keys, left = read_range(start, end, prefix), check_limit(limit)
         if keys.is_empty or left == 0:
             return
-        for count, item in enumerate(Cursor(load(), self._database, keys).rows(), start=1):
+        rows = chain.from_iterable(Cursor(load(), self._database, keys).chunks())
+        for count, item in enumerate(rows, start=1):
             yield item
             if count == left:
                 return

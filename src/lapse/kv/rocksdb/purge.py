@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class _Purge:
             self._sweep_units()
         with store.lock:
             store.meta_family.put(stored.PURGE_KEY, stored.pack_mark(self.now_ms))
-            store.save_mark(store.state.clock.now_ms())
+            store.marks.save(store.state.clock.now_ms())
         compacted, verification = 0, None
         if physical:
             compacted, verification = self._free_bytes()
@@ -172,7 +173,7 @@ class _Purge:
             bucket.min_ms, least_ms = NEVER_MS, NEVER_MS
         expired: list[bytes] = []
         try:
-            for key, raw in cursor.rows():
+            for key, raw in chain.from_iterable(cursor.chunks()):
                 expires_ms = self._expiry(key, raw)
                 if expires_ms > self.cutoff_ms:
                     least_ms = min(least_ms, expires_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 from weakref import finalize
 
 from lapse.errors import StoreClosed
 from lapse.kv.abc import Snapshot
+from lapse.kv.clock import StoppedClock
 from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
 from lapse.kv.rocksdb.engine import engine_errors
 from lapse.kv.rocksdb.tables import View
@@ -24,6 +26,7 @@ class RocksSnapshot(Snapshot):
         self._store = store
         self._view = view
         self._read_ms = read_ms
+        self._clock = StoppedClock(read_ms)
         reader = store.state.reader_opened(read_ms)
         # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
         self._forget = finalize(self, store.state.reader_closed, reader)
@@ -47,15 +50,15 @@ class RocksSnapshot(Snapshot):
     ) -> Iterator[tuple[bytes, bytes]]:
         keys, limit = read_range(start, end, prefix), check_limit(limit)
         self._check_open()
-        rows = iter(()) if keys.is_empty or limit == 0 else self.raw_rows(keys)
-        return self.judge(rows, limit, include_expired)
+        chunks = iter(()) if keys.is_empty or limit == 0 else self._view.chunks(keys)
+        return self._store.strict(chunks, self._clock, limit, include_expired)
 
     def raw_rows(self, keys: KeyRange) -> RawRows:
         self._check_open()
-        return self._view.rows(keys)
+        return chain.from_iterable(self._view.chunks(keys))
 
     def judge(self, rows: RawRows, limit: int | None, include_expired: bool) -> RawRows:
-        return self._store.strict(rows, lambda: self._read_ms, limit, include_expired)
+        return self._store.strict(iter([list(rows)]), self._clock, limit, include_expired)
 
     @property
     def is_open(self) -> bool:

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from datetime import timedelta
+from itertools import chain, islice
 from typing import Any
 from weakref import WeakSet
 
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.abc import Batch, Snapshot, Store, Transaction
 from lapse.kv.budget import Budget
-from lapse.kv.keys import EVERYTHING, MAX_KEY_BYTES, KeyRange, check_key, check_limit, check_value, read_range
+from lapse.kv.clock import StoppedClock, StoreClock
+from lapse.kv.keys import EVERYTHING, KeyRange, check_key, check_limit, check_value, read_range
 from lapse.kv.options import DurationLike
 from lapse.kv.rocksdb import purge as purging
 from lapse.kv.rocksdb import statistics
 from lapse.kv.rocksdb.batch import RocksBatch
 from lapse.kv.rocksdb.engine import engine_errors, translate
+from lapse.kv.rocksdb.lookup import quick_get
+from lapse.kv.rocksdb.marks import Marks
 from lapse.kv.rocksdb.snapshot import RocksSnapshot
 from lapse.kv.rocksdb.tables import Change, FlatTable, Table, closed_fetch
-from lapse.kv.rocksdb.views import Cursor, RawRows, newest_of
-from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, Row, peek
+from lapse.kv.rocksdb.views import Chunks, Cursor, RawRows, newest_chunks
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, Row
 from lapse.kv.state import State
 from lapse.kv.ttl import Ttl, TtlLike, read_default
 from lapse.kv.values import Meta, PurgeResult, Stats, meta_of
-
-MARK_STEP_MS = 1_000
-"""How far the clock moves before its mark is saved again: what a crash can forget of the time."""
 
 
 class RocksStore(Store):
@@ -44,9 +45,10 @@ class RocksStore(Store):
         self.lock = threading.RLock()
         self.purge_lock = threading.Lock()
         self._flat = table if isinstance(table, FlatTable) else None
+        self.marks = Marks(state, meta_family, self.lock)
         self._fetch = table.fetch
         self._now_ms = state.clock.now_ms
-        self._mark_due_ms = state.mark_ms + MARK_STEP_MS
+        self.get = quick_get(table.fetch, state, self.marks)  # type: ignore[method-assign]
         self._views: WeakSet[Cursor | RocksSnapshot] = WeakSet()
 
     @property
@@ -70,27 +72,7 @@ class RocksStore(Store):
     # Reading
 
     def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        if type(key) is not bytes or not 0 < len(key) <= MAX_KEY_BYTES:
-            check_key(key)
-        try:
-            raw = self._fetch(key)
-            if raw is None:
-                return None
-            mark, expires_ms = peek(raw)
-        except struct.error:
-            row.unpack(key, raw or b"")
-            raise
-        except LapseError:
-            raise
-        except Exception as error:
-            raise translate(self.state.url, error) from error
-        now_ms = self._now_ms()
-        if now_ms >= self._mark_due_ms:
-            self.save_mark(now_ms)
-        if expires_ms > now_ms and mark in LIVE_MARKS:
-            return raw[HEADER_BYTES:]
-        found = self.state.visible(key, raw, now_ms, include_expired)
-        return None if found is None else found.value
+        raise NotImplementedError("every store has a quick_get of its own")
 
     def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
         now_ms = self._now_ms()
@@ -108,40 +90,50 @@ class RocksStore(Store):
     ) -> Iterator[tuple[bytes, bytes]]:
         keys, limit = read_range(start, end, prefix), check_limit(limit)
         self.state.check_open()
-        self.save_mark(self._now_ms())
-        rows = iter(()) if keys.is_empty or limit == 0 else self.raw_rows(keys)
-        return self.strict(rows, self._now_ms, limit, include_expired)
+        self.marks.save(self._now_ms())
+        chunks = iter(()) if keys.is_empty or limit == 0 else self.raw_chunks(keys)
+        return self.strict(chunks, self.state.clock, limit, include_expired)
 
-    def raw_rows(self, keys: KeyRange = EVERYTHING) -> RawRows:
+    def raw_chunks(self, keys: KeyRange) -> Chunks:
         """Newest versions, expired ones and tombstones included, as they are at this moment."""
         self.state.check_open()
         with self.lock, engine_errors(self.state.url):
             cursors = self.table.cursors(keys)
         self._views.update(cursors)
-        return cursors[0].rows() if len(cursors) == 1 else newest_of(cursor.rows() for cursor in cursors)
+        return cursors[0].chunks() if len(cursors) == 1 else newest_chunks([cursor.chunks() for cursor in cursors])
+
+    def raw_rows(self, keys: KeyRange = EVERYTHING) -> RawRows:
+        return chain.from_iterable(self.raw_chunks(keys))
 
     def judge(self, rows: RawRows, limit: int | None, include_expired: bool) -> RawRows:
-        return self.strict(rows, self._now_ms, limit, include_expired)
+        return self.strict(iter([list(rows)]), self.state.clock, limit, include_expired)
 
     def strict(
-        self, rows: RawRows, now_ms: Any, limit: int | None, include_expired: bool
+        self, chunks: Chunks, clock: StoreClock | StoppedClock, limit: int | None, include_expired: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The time is asked for each row, at the moment it is handed out: a scan may pause for hours."""
-        hidden, left = 0, -1 if limit is None else limit
+        rows = self._strict(chunks, clock, include_expired)
+        return rows if limit is None else _first(rows, limit)
+
+    def _strict(
+        self, chunks: Chunks, clock: StoreClock | StoppedClock, include_expired: bool
+    ) -> Generator[tuple[bytes, bytes]]:
+        """The time is asked for each row, at the moment it is handed out: a scan may pause for hours. A live row
+        is told as in `quick_get`."""
+        hidden, read_ns = 0, clock.read_ns
         try:
-            for key, raw in rows:
-                if len(raw) < HEADER_BYTES:
-                    row.unpack(key, raw)
-                mark, expires_ms = peek(raw)
-                if expires_ms <= now_ms() or mark not in LIVE_MARKS:
-                    is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
-                    if is_tombstone or not include_expired:
-                        hidden += not is_tombstone
+            for chunk in chunks:
+                for key, raw in chunk:
+                    moment = clock.moment
+                    if not moment.starts_ns <= read_ns() < moment.ends_ns:
+                        moment = clock.advance()
+                    if moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
+                        yield key, raw[VALUE]
+                    elif row.unpack(key, raw)[0] & row.TOMBSTONE:
                         continue
-                yield key, raw[HEADER_BYTES:]
-                left -= 1
-                if left == 0:
-                    return
+                    elif include_expired:
+                        yield key, raw[VALUE]
+                    else:
+                        hidden += 1
         finally:
             if hidden:
                 self.state.metrics.hidden.inc(hidden)
@@ -157,7 +149,7 @@ class RocksStore(Store):
             now_ms = self._now_ms()
             expires_ms = state.expiry_ms(ttl, now_ms)
             raw = row.header(created_ms=now_ms, expires_ms=expires_ms) + value
-            if self._flat is None or now_ms >= self._mark_due_ms:
+            if self._flat is None or now_ms >= self.marks.due_ms:
                 self.write([(key, raw, expires_ms)], now_ms)
                 return
             state.written.add(expires_ms)
@@ -177,7 +169,7 @@ class RocksStore(Store):
                 return self.write(changes, now_ms)
             count = self._flat.put_many(head, rows)
             self.state.written.add(expires_ms, count)
-            self.save_mark(now_ms)
+            self.marks.save(now_ms)
             return count
 
     def delete(self, key: bytes) -> None:
@@ -190,7 +182,7 @@ class RocksStore(Store):
         """The lock is held by the caller."""
         state = self.state
         extra = {}
-        if now_ms >= self._mark_due_ms:
+        if now_ms >= self.marks.due_ms:
             extra[stored.MARK_KEY] = stored.pack_mark(now_ms)
         with engine_errors(state.url):
             for _, raw, expires_ms in changes:
@@ -200,7 +192,7 @@ class RocksStore(Store):
                     state.written.add(expires_ms)
             self.table.write(changes, now_ms, extra)
         if extra:
-            self._marked(now_ms)
+            self.marks.saved(now_ms)
         return len(changes)
 
     def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
@@ -238,7 +230,7 @@ class RocksStore(Store):
         self.state.check_open()
         with self.lock, engine_errors(self.state.url):
             now_ms = self._now_ms()
-            self.save_mark(now_ms)
+            self.marks.save(now_ms)
             snapshot = RocksSnapshot(self, self.table.pin(), now_ms)
         self._views.add(snapshot)
         return snapshot
@@ -280,16 +272,6 @@ class RocksStore(Store):
             if not self.state.options.read_only:
                 self.database.flush_wal(True)
 
-    def save_mark(self, now_ms: int) -> None:
-        if now_ms >= self._mark_due_ms and not self.state.options.read_only:
-            with self.lock:
-                self._marked(now_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
-
-    def _marked(self, now_ms: int) -> None:
-        self.state.mark_ms = max(now_ms, self.state.mark_ms)
-        self._mark_due_ms = self.state.mark_ms + MARK_STEP_MS
-
     def has_views(self) -> bool:
         """Whether an open scan or snapshot keeps files of the engine alive."""
         return any(view.is_open for view in list(self._views))
@@ -310,6 +292,7 @@ class RocksStore(Store):
                 purging.save_bounds(self)
             self.table.close()
             self._fetch = closed_fetch
+            self.get = quick_get(closed_fetch, self.state, self.marks)  # type: ignore[method-assign]
             self.meta_family.close()
             self.database.close()
 
@@ -318,3 +301,9 @@ class RocksStore(Store):
         self.state.check_open()
         with engine_errors(self.state.url):
             return self.state.visible(key, self._fetch(key), now_ms, include_expired)
+
+
+def _first(rows: Generator[tuple[bytes, bytes]], limit: int) -> Iterator[tuple[bytes, bytes]]:
+    """Closed at the limit, so that nothing of the engine is kept open by a scan that has ended."""
+    with closing(rows):
+        yield from islice(rows, limit)

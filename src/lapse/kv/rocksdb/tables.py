@@ -11,7 +11,7 @@ from lapse.kv.buckets import BucketMap
 from lapse.kv.format import BUCKETS_KEY
 from lapse.kv.keys import MAX_KEY_BYTES, KeyRange, check_key, check_value
 from lapse.kv.rocksdb.engine import META_FAMILY, ROWS_FAMILY, load, options
-from lapse.kv.rocksdb.views import Cursor, Pin, RawRows, newest_of
+from lapse.kv.rocksdb.views import Chunks, Cursor, Pin, newest_chunks
 from lapse.kv.ttl import NEVER_MS
 
 Change = tuple[bytes, bytes | None, int]
@@ -24,7 +24,7 @@ class View(Protocol):
     """Newest versions only, tombstones included."""
 
     def fetch(self, key: bytes) -> bytes | None: ...
-    def rows(self, keys: KeyRange) -> RawRows: ...
+    def chunks(self, keys: KeyRange) -> Chunks: ...
     def release(self) -> None: ...
 
 
@@ -106,8 +106,8 @@ class BucketPin:
     def fetch(self, key: bytes) -> bytes | None:
         return next((raw for pin in self._pins if (raw := pin.fetch(key)) is not None), None)
 
-    def rows(self, keys: KeyRange) -> RawRows:
-        return newest_of(pin.rows(keys) for pin in self._pins)
+    def chunks(self, keys: KeyRange) -> Chunks:
+        return newest_chunks([pin.chunks(keys) for pin in self._pins])
 
     def release(self) -> None:
         for pin in self._pins:

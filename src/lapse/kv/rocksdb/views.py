@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from lapse.errors import StoreClosed
@@ -15,6 +15,8 @@ from lapse.kv.keys import KeyRange
 CHUNK_ROWS = 256
 
 RawRows = Iterator[tuple[bytes, bytes]]
+Chunks = Iterator[list[tuple[bytes, bytes]]]
+"""Rows in lists: to go on in a list costs a tenth of going on in a generator."""
 
 
 class Cursor:
@@ -34,16 +36,16 @@ class Cursor:
     def release(self) -> None:
         self._items = self._family = None
 
-    def rows(self) -> RawRows:
+    def chunks(self) -> Chunks:
         while True:
             if self._items is None:
                 raise StoreClosed("the store was closed during this scan")
             chunk = list(islice(self._items, CHUNK_ROWS))
             if len(chunk) < CHUNK_ROWS:
                 self.release()
-                yield from chunk
+                yield chunk
                 return
-            yield from chunk
+            yield chunk
 
 
 class Pin:
@@ -71,7 +73,7 @@ class Pin:
             value: bytes = iterator.value()
             return value
 
-    def rows(self, keys: KeyRange) -> RawRows:
+    def chunks(self, keys: KeyRange) -> Chunks:
         user, position = object(), keys.start or b"\0"
         while True:
             with self._lock:
@@ -85,7 +87,7 @@ class Pin:
                         break
                     chunk.append((key, iterator.value()))
                     iterator.next()
-            yield from chunk
+            yield chunk
             if len(chunk) < CHUNK_ROWS:
                 return
             position = chunk[-1][0] + b"\0"
@@ -98,15 +100,21 @@ class Pin:
         return self._iterator
 
 
-def newest_of(sources: Iterable[RawRows]) -> RawRows:
+def newest_chunks(sources: Sequence[Chunks]) -> Chunks:
     """Rows of several families in key order; of a key that several have, the first family's row."""
+    rows = _newest_of(sources)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        yield chunk
+
+
+def _newest_of(sources: Sequence[Chunks]) -> RawRows:
     last: bytes | None = None
-    for key, _, raw in heapq.merge(*(_ranked(rank, rows) for rank, rows in enumerate(sources))):
+    for key, _, raw in heapq.merge(*(_ranked(rank, chunks) for rank, chunks in enumerate(sources))):
         if key != last:
             last = key
             yield key, raw
 
 
-def _ranked(rank: int, rows: RawRows) -> Iterator[tuple[bytes, int, bytes]]:
-    for key, raw in rows:
+def _ranked(rank: int, chunks: Chunks) -> Iterator[tuple[bytes, int, bytes]]:
+    for key, raw in chain.from_iterable(chunks):
         yield key, rank, raw

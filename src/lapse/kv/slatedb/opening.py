@@ -25,6 +25,8 @@ from lapse.kv.url import StoreUrl
 async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
     clock = StoreClock(options.clock)
     load()
+    if url.path is not None and url.path.is_file():  # the engine would try again for ever
+        raise ForeignStore(f"{url.path} is a file and no SlateDB store", hint="give the path of a new directory")
     if url.path is not None and not url.path.parent.is_dir():
         _check_may_create(url, options)
         url.path.parent.mkdir(parents=True)
@@ -60,7 +62,7 @@ async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
 
 async def _create(url: StoreUrl, options: Options, clock: StoreClock, place: Any, name: str, admin: Any) -> SlateStore:
     _check_may_create(url, options)
-    if url.path is not None and url.path.exists() and (url.path.is_file() or any(url.path.iterdir())):
+    if url.path is not None and url.path.exists() and any(url.path.iterdir()):
         raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory")
     # Buckets hold versions of a key in several trees: were the engine to purge the newest, an older one would
     # show.

@@ -86,10 +86,11 @@ class Purge:
             written = state.take_written()
             await self._tick()
         counted = _purged_by_engine(store.recorder)
-        if state.options.periodic_compaction_interval is not None:
+        if await self._exceeds_budget():
             state.written.absorb(written)
             await self._compact_aged()
             self.purged = _purged_by_engine(store.recorder) - counted
+            self.reasons.append("the store is larger than compaction_budget_bytes; its oldest parts were compacted")
             return
         self.compacted = await compaction.compact(store.admin, b"", deadline_s=self._deadline_s)
         self.purged = _purged_by_engine(store.recorder) - counted
@@ -103,6 +104,14 @@ class Purge:
         reached_ms = manifest.last_l0_clock_tick - state.format.snapshot_lifetime_ms
         self.cutoff_ms = min(self.cutoff_ms, reached_ms)
         await self._save_unit(Unit(start=b"", end=None, min_ms=reached_ms + 1, max_ms=unit.max_ms, rows=0))
+
+    async def _exceeds_budget(self) -> bool:
+        """Only where compaction is to be by age is there a budget for it."""
+        options = self.store.state.options
+        if options.periodic_compaction_interval is None:
+            return False
+        trees = compaction.trees(await self.store.admin.read_manifest(None))
+        return sum(tree.bytes for tree in trees) > options.compaction_budget_bytes
 
     async def _compact_aged(self) -> None:
         options = self.store.state.options

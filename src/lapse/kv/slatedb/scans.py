@@ -9,7 +9,7 @@ from typing import Any
 from lapse.errors import LapseError, StoreClosed
 from lapse.kv import row
 from lapse.kv.keys import KeyRange
-from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, peek
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, live_from
 from lapse.kv.slatedb.engine import load, translate
 from lapse.kv.slatedb.keyspace import LAST_RESERVED, RESERVED
 from lapse.kv.state import State
@@ -113,6 +113,8 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
         self._state = state
         self._chunks = chunks
         self._now_ms = now_ms
+        self._judged_ms = -1
+        self._live_from = b""
         self._left = -1 if limit is None else limit
         self._include_expired = include_expired
         self._rows: deque[RawRow] = deque()
@@ -130,18 +132,21 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
         rows = self._rows
         while rows and self._left:
             key, raw = rows.popleft()
-            if len(raw) < HEADER_BYTES:
-                row.unpack(key, raw)
-            mark, expires_ms = peek(raw)
-            if expires_ms <= self._now_ms() or mark not in LIVE_MARKS:
-                is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
-                if is_tombstone or not self._include_expired:
-                    if not is_tombstone:
-                        self._state.metrics.hidden.inc()
-                    continue
-            self._left -= 1
-            return key, raw[HEADER_BYTES:]
+            if self._is_shown(key, raw):
+                self._left -= 1
+                return key, raw[VALUE]
         return None
+
+    def _is_shown(self, key: bytes, raw: bytes) -> bool:
+        now_ms = self._now_ms()
+        if now_ms != self._judged_ms:
+            self._judged_ms, self._live_from = now_ms, live_from(now_ms)
+        if self._live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
+            return True
+        is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
+        if not is_tombstone and not self._include_expired:
+            self._state.metrics.hidden.inc()
+        return not is_tombstone and self._include_expired
 
     async def fill(self) -> bool:
         """False at the end."""

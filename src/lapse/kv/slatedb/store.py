@@ -15,7 +15,7 @@ from lapse.kv.buckets import BucketMap
 from lapse.kv.budget import Budget
 from lapse.kv.keys import check_value
 from lapse.kv.options import DurationLike
-from lapse.kv.row import HEADER_BYTES, LIVE_MARKS, peek
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, live_from
 from lapse.kv.slatedb import purge as purging
 from lapse.kv.slatedb import statistics
 from lapse.kv.slatedb.engine import WriterLock, engine_errors, load, translate
@@ -92,7 +92,7 @@ class SlateStore(SlateReader, AsyncStore):
             await self.save_mark(self.read_ms())
         if self.buckets is None:
             try:
-                raw = await self.handle.get(key)
+                raw: bytes | None = await self.handle.get(key)
             except Exception as error:
                 raise translate(self.state.url, error) from error
         else:
@@ -101,10 +101,8 @@ class SlateStore(SlateReader, AsyncStore):
             return None
         # The time is that of the answer: the row may have expired while the engine looked for it.
         now_ms = self.state.clock.now_ms()
-        if len(raw) >= HEADER_BYTES:
-            mark, expires_ms = peek(raw)
-            if expires_ms > now_ms and mark in LIVE_MARKS:
-                return bytes(raw[HEADER_BYTES:])
+        if live_from(now_ms) <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
+            return raw[VALUE]
         found = self.state.visible(key, raw, now_ms, include_expired)
         return None if found is None else found.value
 

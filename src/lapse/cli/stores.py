@@ -1,0 +1,56 @@
+"""The key-value stores that a worker purges: its options for them, and the thread that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from lapse.errors import UsageError
+from lapse.kv import Purger, PurgerConfig
+from lapse.kv.purger import DEFAULT_EVERY
+
+Stores = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kv",
+        metavar="STORE",
+        help="A key-value store to purge, such as rocksdb:/path or slatedb:s3://bucket/prefix. Again for more.",
+    ),
+]
+Every = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-every",
+        metavar="DURATION",
+        help=f"Time between two purges of a store, shortened by up to a tenth. Default: {DEFAULT_EVERY}.",
+    ),
+]
+
+
+def open_purger(stores: list[str], every: str | None, registry: CollectorRegistry) -> Purger | None:
+    """None where there is nothing to purge."""
+    if not stores:
+        if every is not None:
+            raise UsageError("--kv-every is about key-value stores", hint="name them with --kv")
+        return None
+    return Purger(PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY), registry=registry)
+
+
+@contextmanager
+def purging(purger: Purger | None, stopping: Event) -> Iterator[None]:
+    """Purges beside what is done inside it. At its end the purge at hand is finished."""
+    if purger is None:
+        yield
+        return
+    thread = Thread(target=purger.run_forever, args=(stopping,), name="lapse-purger")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()

@@ -1,0 +1,221 @@
+"""`lapse worker` on key-value stores: a process of its own, real stores, signals, metrics over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import lapse
+import lapse.kv
+from lapse.cli import main
+
+pytest.importorskip("slatedb", reason="needs the extra kv")
+pytest.importorskip("rocksdict", reason="needs the extra kv")
+
+WAIT_S = 60.0
+TOKEN = "a-token-for-tests-0123456789"
+ROWS = [(b"k%03d" % i, b"value %03d" % i) for i in range(100)]
+
+
+class Process:
+    """A worker and what it says."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lapse", "worker", *arguments, "--log-format", "json"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if name != "LAPSE_URL"} | environment,
+        )
+        self.lines: list[dict[str, str]] = []
+        self._coming: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr:
+            for line in self._process.stderr:
+                self._coming.put(line)
+
+    def wait_for(self, words: str) -> str:
+        """The next message with these words."""
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s and (self._process.poll() is None or not self._coming.empty()):
+            try:
+                line = json.loads(self._coming.get(timeout=0.2))
+            except queue.Empty:
+                continue
+            self.lines.append(line)
+            if words in line["message"]:
+                return str(line["message"])
+        raise AssertionError(f"{words!r} was not said: {self.lines}")
+
+    def address(self) -> str:
+        return self.wait_for("metrics on http").rsplit(" ", 1)[1]
+
+    def stop(self) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(WAIT_S)
+
+
+@contextmanager
+def working(*arguments: str, **environment: str) -> Iterator[Process]:
+    process = Process(*arguments, **environment)
+    try:
+        yield process
+    finally:
+        code = process.stop()
+    assert code == 0, process.lines
+
+
+def get(address: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def metric(address: str, name: str, store: str) -> float:
+    for family in text_string_to_metric_families(get(f"{address}metrics")[1]):
+        for sample in family.samples:
+            if sample.name == name and sample.labels == {"store": store}:
+                return sample.value
+    raise AssertionError(f"{name} of {store} is not exposed")
+
+
+@pytest.fixture
+def urls(tmp_path: Path) -> list[str]:
+    """One store of each engine, with a hundred rows that have expired and one that has not."""
+    urls = [f"rocksdb:{tmp_path / 'r'}", f"slatedb:{tmp_path / 's'}"]
+    for url in urls:
+        with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
+            store.put_many(ROWS, ttl="1 second")
+            store.put(b"stays", b"v", ttl="1 day")
+    time.sleep(1.1)  # SlateDB's compaction knows no clock but the system's
+    return urls
+
+
+def options(urls: list[str]) -> list[str]:
+    return [word for url in urls for word in ("--kv", url)]
+
+
+def test_stores_are_purged_without_a_database(urls: list[str]) -> None:
+    with working(*options(urls), "--listen", "127.0.0.1:0") as worker:
+        address = worker.address()
+        for url in urls:
+            worker.wait_for(f"store {url}: ")
+        assert get(f"{address}healthz") == (200, "ok\n")
+        assert get(f"{address}readyz") == (200, "ready\n")
+        assert metric(address, "lapse_kv_purged_rows_total", urls[0]) == len(ROWS)
+        for url in urls:
+            assert metric(address, "lapse_kv_backlog_rows", url) == 0
+            assert metric(address, "lapse_kv_oldest_expired_timestamp_seconds", url) == 0
+            assert metric(address, "lapse_kv_purge_errors_total", url) == 0
+            assert time.time() - metric(address, "lapse_kv_last_purge_timestamp_seconds", url) < WAIT_S
+    worker.wait_for("has stopped")
+    for url in urls:
+        with lapse.kv.open(url, read_only=True) as store:
+            assert [key for key, _ in store.scan(include_expired=True)] == [b"stays"]
+
+
+def test_tables_and_stores_share_one_worker_and_its_registry(urls: list[str], tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'app.db'}"
+    with lapse.open(database) as db:
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = at + INTERVAL 1 DAY")
+        db.execute("INSERT INTO t VALUES (1, '2020-01-01 00:00:00'), (2, '2999-01-01 00:00:00')")
+        db.execute("ALTER TABLE t SET (ttl_guard = 'off')")
+    with working(database, *options(urls), "--listen", "127.0.0.1:0") as worker:
+        address = worker.address()
+        worker.wait_for("1 rows deleted")
+        until_s = time.monotonic() + WAIT_S
+        while "lapse_kv_last_purge_timestamp_seconds" not in get(f"{address}metrics")[1]:
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+        assert "lapse_ttl_rows_deleted_total" in get(f"{address}metrics")[1]
+        assert get(address)[0] == 200, "the console is there, too"
+    worker.wait_for("has stopped")
+
+
+def test_a_store_open_elsewhere_is_reported_and_tried_again(urls: list[str]) -> None:
+    with working(*options(urls), "--kv-every", "200 ms", "--listen", "127.0.0.1:0") as worker:
+        address = worker.address()
+        for url in urls:
+            worker.wait_for(f"store {url}: ")
+        for url in urls:
+            with _open_between_purges(url):
+                said = worker.wait_for(f"store {url} was not purged and is tried again")
+                assert "already open for writing" in said
+                assert metric(address, "lapse_kv_purge_errors_total", url) >= 1
+            worker.wait_for(f"store {url}: ")
+
+
+@contextmanager
+def _open_between_purges(url: str) -> Iterator[lapse.kv.Store]:
+    until_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            store = lapse.kv.open(url)
+            break
+        except lapse.LapseError:  # the worker has it
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+    with store:
+        yield store
+
+
+def test_a_store_that_is_not_there_does_not_stop_the_others(urls: list[str], tmp_path: Path) -> None:
+    missing = f"rocksdb:{tmp_path / 'missing'}"
+    with working("--kv", missing, *options(urls[:1])) as worker:
+        assert "there is no store" in worker.wait_for(f"store {missing} was not purged")
+        worker.wait_for(f"store {urls[0]}: {len(ROWS)} rows purged")
+    assert not (tmp_path / "missing").exists()
+
+
+def test_off_loopback_the_metrics_need_the_token(urls: list[str]) -> None:
+    with working(*options(urls[:1]), "--listen", "0.0.0.0:0", LAPSE_CONSOLE_TOKEN=TOKEN) as worker:
+        address = worker.address().replace("0.0.0.0", "127.0.0.1")
+        assert get(f"{address}metrics")[0] == 401
+        assert get(f"{address}metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert get(f"{address}healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kv", "slatedb:memory:"], "must not be a store in memory"),
+        (["--kv", "postgresql://x"], "no key-value store"),
+        (["--kv", ""], "no key-value store"),
+        (["--kv", "rocksdb:/x", "--kv", "rocksdb:/x/"], "must not name a store twice"),
+        (["--kv", "rocksdb:/x", "--kv-every", "5"], "has no unit"),
+        (["--kv", "rocksdb:/x", "--kv-every", "0 s"], "longer than zero"),
+        (["--kv", "rocksdb:/x", "--kv-every", "9000 years"], "must be at most"),
+        (["--kv", "rocksdb:/x", "--listen", "0.0.0.0:0"], "a token is required"),
+        (["--kv", "rocksdb:/x", "--allow-actions"], "needs a database"),
+        (["rocksdb:/x"], "--kv rocksdb:/x"),
+        (["sqlite://", "--kv-every", "1 hour"], "name them with --kv"),
+        ([], "which database?"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAPSE_URL", raising=False)
+    assert main(["worker", *arguments]) == 2
+    assert words in capsys.readouterr().err
