@@ -29,9 +29,9 @@ class Catalog:
             yield bound
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One transaction, with the catalog installed."""
-        with self.engine.transaction() as connection:
+    def writing(self, *, durable: bool = True) -> Iterator[Connection]:
+        """One transaction, with the catalog installed. What a crash may undo, to be done again, is not `durable`."""
+        with self.engine.transaction(durable=durable) as connection:
             bound = self.bind(connection)
             self.ensure(bound)
             yield bound

@@ -202,8 +202,12 @@ class Engine(ABC):
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """One write transaction on a connection of its own: commits at the end, rolls back on an error."""
+    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+        """One write transaction on a connection of its own: commits at the end, rolls back on an error.
+
+        One that need not be `durable` does not wait for the disk where the engine has the choice; a crash of the server
+        may undo it, with everything that was committed after it.
+        """
         with self.connection() as connection, self.atomic(connection):
             yield connection
 

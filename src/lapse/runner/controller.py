@@ -36,8 +36,7 @@ SHORTEST_PAUSE_SECONDS = 0.0005
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
 HEAD_START = 2
-"""Tasks at the start, where the first reading shows a server that is idle."""
-IDLE_BELOW = 0.3
+"""Tasks at the start, where the first reading shows that there is room."""
 WORTHWHILE = 1.15
 """A further task stays only if the rate grew by this factor."""
 
@@ -106,8 +105,7 @@ class Controller(Service):
             self._mode = current.mode
             self.readings = readings
             self._move_duty()
-            pressure = self._pressure()
-            self._growth.observe(strained=pressure > FREE_BELOW, idle=pressure < IDLE_BELOW)
+            self._growth.observe(strained=self._pressure() > FREE_BELOW)
 
     def stop_reason(self) -> str | None:
         """Why nothing may be deleted now. Waits for the first reading of the gauges."""
@@ -201,11 +199,10 @@ class _Growth:
         self._settled = False
         self._is_new = True
 
-    def observe(self, *, strained: bool, idle: bool) -> None:
+    def observe(self, *, strained: bool) -> None:
         now = monotonic()
-        if self._is_new and idle:
-            self.tasks = HEAD_START
-        self._is_new = False
+        if self._is_new:
+            self.tasks, self._is_new = HEAD_START, False
         if strained:
             self.tasks, self.rows, self._since, self._rate, self._settled = 1, 0, now, 0.0, False
             return

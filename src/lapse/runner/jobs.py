@@ -25,6 +25,8 @@ from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
 MAX_TASKS = 64
+SHARED_ROWS = 200_000
+"""A table with as many rows is worth sharing between two tasks, where they do not wait for each other."""
 MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
 
@@ -90,6 +92,12 @@ class JobKeeper:
         with self._catalog.reading() as connection:
             return next((job for job in stored_jobs.active_jobs(connection) if job.table_id == physical.id), None)
 
+    def settle_if_done(self, job_id: int) -> Job:
+        """After a task has finished: most jobs have others left."""
+        with self._catalog.reading() as connection:
+            job = stored_jobs.get_job(connection, job_id)
+        return self.settle(job_id) if job.tasks_finished >= job.tasks_total else job
+
     @retried
     def settle(self, job_id: int) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
@@ -147,7 +155,8 @@ class JobKeeper:
             cutoff = self._engine.now(connection)
             path = self._engine.choose_path(connection, declared, cutoff)
             rows = self._engine.estimate_rows(connection, declared.table)
-            pieces = max(1, min(MAX_TASKS, rows // self._engine.features.rows_per_task))
+            pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
+            pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
             target = Target(declared=declared, cutoff=cutoff, path=path)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 

@@ -56,7 +56,7 @@ class Limiter:
 
     @retried
     def _reserve(self, limits: list[Limit], count: int) -> tuple[float, Limit]:
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             now = self._catalog.engine.stopwatch(connection)
             delays = [(take(connection, limit.name, limit.per_second, count, now), limit) for limit in limits]
         return max(delays, key=lambda delay: delay[0])
@@ -65,6 +65,6 @@ class Limiter:
     def refund(self, limits: list[Limit], count: int) -> None:
         if not limits or count <= 0:
             return
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             for limit in limits:
                 give_back(connection, limit.name, limit.per_second, count)

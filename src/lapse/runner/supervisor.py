@@ -88,7 +88,7 @@ class Supervisor(Service):
     def _beat(self, runners: list[TaskRunner], current: Settings) -> None:
         if monotonic() - self._beat_at < current.heartbeat_interval.approximate_seconds / 2:
             return
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             now = self._catalog.engine.now(connection)
             self._started_at = self._started_at or now
             lost = tasks.beat(connection, [runner.task for runner in runners], now)

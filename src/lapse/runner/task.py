@@ -284,6 +284,6 @@ class TaskRunner:
     @retried
     def _write(self, action: Callable[[Connection, Task, Progress], None]) -> None:
         self._spend()
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             action(connection, self.task, self._progress)
         self._saved_at = perf_counter()

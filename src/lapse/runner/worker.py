@@ -26,7 +26,7 @@ from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
-from lapse.runner.task import TaskRunner, TooManyErrors
+from lapse.runner.task import Outcome, TaskRunner, TooManyErrors
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 0.2
@@ -171,13 +171,13 @@ class Worker:
             # Asked to stop between the claim and the watch: `stop` could not know of this runner.
             runner.stop()
         try:
-            runner.run()
+            outcome = runner.run()
         except (Drift, TooManyErrors) as error:
-            self._keeper.end(job_id, JobStatus.FAILED, error.message)
+            return self._keeper.end(job_id, JobStatus.FAILED, error.message)
         finally:
             self._supervisor.release(runner)
             self._learned_sizes[runner.job.table_id] = runner.batch_size
-        return self._keeper.settle(job_id)
+        return self._keeper.settle_if_done(job_id) if outcome is Outcome.FINISHED else self._keeper.settle(job_id)
 
     def _work_until_done(self, wanted: list[Job]) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
@@ -245,7 +245,7 @@ class Worker:
             found = tasks.claimable_tasks(connection, silent_since=alive, jobs=jobs)
         if not found:
             return None
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             if current.running_tasks != AUTO:
                 tasks.lock_claims(connection)
                 if tasks.running_tasks(connection, alive_since=alive) >= current.running_tasks:

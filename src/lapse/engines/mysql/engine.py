@@ -63,16 +63,17 @@ class MysqlEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.1,
-        rows_per_task=250_000,
+        rows_per_task=500_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
         self._options = options = session.read_url(url)
-        super().__init__(session.open_database(options), clock)
-        self._by_key = session.open_database(options, deleting=True, by_key_only=True)
+        self._threads: set[int] = set()
+        super().__init__(session.open_database(options, self._threads), clock)
+        self._by_key = session.open_database(options, self._threads, deleting=True, by_key_only=True)
         # The user's triggers run in the session of the delete, and may change other tables without a key.
-        self._with_triggers = session.open_database(options, deleting=True)
+        self._with_triggers = session.open_database(options, self._threads, deleting=True)
         self._replicas = session.open_replicas(options)
         self._flavour = flavour
         self._savepoints = count(1)
@@ -159,7 +160,7 @@ class MysqlEngine(Engine):
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
 
     def gauges(self, connection: Connection) -> list[Gauge]:
-        return gauges.read(connection, self._replicas)
+        return gauges.read(connection, self._replicas, self._threads)
 
     def stopwatch(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
@@ -24,17 +24,18 @@ _STATUS = (
     " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns')"
 )
 _OTHERS = (
-    "SELECT count(*) FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
+    "SELECT id FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
     " AND id <> connection_id() AND left(coalesce(info, ''), 8) <> '/* lapse' AND user <> 'system user'"
 )
 _HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
 _REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
-def read(connection: Connection, replicas: Mapping[str, Database]) -> list[Gauge]:
+def read(connection: Connection, replicas: Mapping[str, Database], own: Collection[int]) -> list[Gauge]:
+    """`own` are the threads of this process, which are not foreground whatever they do."""
     status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
     gauges = [
-        _foreground(connection),
+        _foreground(connection, own),
         Gauge(
             name="lock waits",
             value=status.get("Innodb_row_lock_current_waits"),
@@ -71,9 +72,9 @@ def _flow_control(status: dict[str, float]) -> list[Gauge]:
     ]
 
 
-def _foreground(connection: Connection) -> Gauge:
+def _foreground(connection: Connection, own: Collection[int]) -> Gauge:
     """Without the PROCESS privilege a role sees its own sessions only, and so no foreground."""
-    value = float(connection.exec_driver_sql(_OTHERS).scalar_one())
+    value = float(sum(int(thread) not in own for (thread,) in connection.exec_driver_sql(_OTHERS)))
     return Gauge(
         name="foreground", value=value, soft=RUNNING_SOFT, stop=RUNNING_STOP, unit=" statements", averaged=True
     )

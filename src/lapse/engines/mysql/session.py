@@ -123,8 +123,13 @@ def open_replicas(options: Options) -> dict[str, Database]:
     }
 
 
-def open_database(options: Options, *, deleting: bool = False, by_key_only: bool = False) -> Database:
-    """A pool of connections; those that delete give way sooner and can be kept out of the binary log."""
+def open_database(
+    options: Options, threads: set[int], *, deleting: bool = False, by_key_only: bool = False
+) -> Database:
+    """A pool of connections; those that delete give way sooner and can be kept out of the binary log.
+
+    `threads` are the server's numbers of all that are open.
+    """
     database = create_engine(
         options.url,
         isolation_level="AUTOCOMMIT",
@@ -145,6 +150,11 @@ def open_database(options: Options, *, deleting: bool = False, by_key_only: bool
             flavour = Flavour.from_text(str(cursor.fetchone()[0]))
             for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else ()):
                 cursor.execute(statement)
+        threads.add(raw.thread_id())
+
+    @event.listens_for(database, "close")
+    def _forget(raw: Any, record: object) -> None:
+        threads.discard(raw.thread_id())
 
     @event.listens_for(database, "before_cursor_execute", retval=True)
     def _mark(

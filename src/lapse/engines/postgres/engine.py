@@ -61,7 +61,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.07,
-        rows_per_task=250_000,
+        rows_per_task=500_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -86,6 +86,13 @@ class PostgresEngine(Engine):
 
     def in_transaction(self, connection: Connection) -> bool:
         return session.status(connection) in (TransactionStatus.IN_TRANSACTION, TransactionStatus.IN_ERROR)
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+        with super().transaction() as connection:
+            if not durable:
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+            yield connection
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
