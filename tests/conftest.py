@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends import BACKENDS, Backend
+from tests.backends import CONFORMING, Backend
 
 
 class Servers:
@@ -18,12 +18,12 @@ class Servers:
 
     def get(self, name: str) -> Backend:
         if name not in self._running:
-            reason = BACKENDS[name].why_not()
+            reason = CONFORMING[name].why_not()
             if reason is not None:
                 if os.environ.get("CI"):
                     pytest.fail(f"{name}: {reason}")
                 pytest.skip(f"{name}: {reason}")
-            self._running[name] = BACKENDS[name]()
+            self._running[name] = CONFORMING[name]()
         return self._running[name]
 
     def close(self) -> None:

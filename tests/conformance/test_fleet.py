@@ -190,7 +190,7 @@ def test_a_table_dropped_while_its_owner_is_dead(h: Harness) -> None:
     _backlog(h)
     _create_job(h)
     assert _claim(h, "dead") is not None
-    with h.db.engine.connection() as connection:
+    with h.owner.engine.connection() as connection:
         connection.exec_driver_sql("DROP TABLE events")
     h.advance(minutes=5)
     result = h.run(None)
