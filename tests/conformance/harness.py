@@ -121,4 +121,5 @@ def _grants_lacking(worker: Lapse) -> Iterator[str]:
         assert error.hint is not None, error
         yield error.hint
         return
-    yield from (each.fix for each in findings if each.level == "problem" and (each.fix or "").startswith("GRANT"))
+    fixes = [each.fix or "" for each in findings if each.level == "problem"]
+    yield from (fix for fix in fixes if fix.startswith("GRANT"))

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice, Declared
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
-from lapse.model.policy import ColumnExpiry
+from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import FkAction, Table, TableKind
 
 OLD_SNAPSHOT_SECONDS = 900
@@ -45,6 +45,14 @@ _PRIVILEGES = """
            has_table_privilege(to_regclass(%(name)s), 'UPDATE')
              OR has_any_column_privilege(to_regclass(%(name)s), 'UPDATE') AS "UPDATE",
            has_table_privilege(to_regclass(%(name)s), 'DELETE') AS "DELETE" """
+
+# Of a leaf and of the table above it, from which it is detached.
+_OWNERS = """
+    SELECT DISTINCT pg_get_userbyid(c.relowner) AS owner
+      FROM pg_catalog.pg_class c
+     WHERE (c.oid = to_regclass(%(name)s)
+            OR c.oid = (SELECT inhparent FROM pg_catalog.pg_inherits WHERE inhrelid = to_regclass(%(name)s)))
+       AND NOT pg_has_role(c.relowner, 'USAGE')"""
 
 
 def references(table: Table) -> list[Advice]:
@@ -131,7 +139,7 @@ def vacuum(connection: Connection, table: Table) -> list[Advice]:
     return found
 
 
-def privileges(connection: Connection, table: Table) -> list[Advice]:
+def privileges(connection: Connection, table: Table, policy: Policy) -> list[Advice]:
     """What the role of this connection lacks for running jobs on the table."""
     target = relation(table.name)
     known = {"name": target, "schema": own_name(table.name).schema, "ours": [HIDE_POLICY, ALLOW_POLICY]}
@@ -153,6 +161,17 @@ def privileges(connection: Connection, table: Table) -> list[Advice]:
             )
         )
     found += _reference_privileges(connection, table, role)
+    if policy.partition_drop:
+        found += _ownership(connection, table, role)
+    return found
+
+
+def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
+    """PostgreSQL has no privilege for dropping but to be, or to act for, the owner."""
+    found = []
+    for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
+        text = f"role {role} cannot drop {table.name}, which ttl_partition_drop asks for"
+        found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
     return found
 
 

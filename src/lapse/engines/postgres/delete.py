@@ -16,16 +16,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from threading import Lock
 from time import perf_counter
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal, quote, relation
 from lapse.engines.postgres.session import BEGIN, roll_back, set_locally, sqlstate, transaction
 from lapse.errors import RowUndeletable
@@ -94,25 +94,20 @@ class Seen:
     deleted: int
 
 
-class PostgresDeleter(Deleter):
+class PostgresDeleter(InterruptibleDeleter):
     """The paths differ in what they list and in what a cursor is; the rest is the same for all."""
 
     def __init__(self, work: Work) -> None:
+        super().__init__()
         self._work = work
         self._table = f"ONLY {relation(work.table.name)} AS {ROW}"
         self._cursor = work.cursor
         self._careful_steps = 0
-        self._lock = Lock()
-        self._running: Any = None
         self._free = _unreferenced(work.table)
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
-        with self._work.connect() as connection:
-            self._watch(connection)
-            try:
-                batch = self._attempt(connection, limit, checkpoint)
-            finally:
-                self._unwatch()
+        with self._work.connect() as connection, self.watched(connection):
+            batch = self._attempt(connection, limit, checkpoint)
         self._cursor = batch.cursor
         return batch
 
@@ -131,7 +126,7 @@ class PostgresDeleter(Deleter):
         except DBAPIError as error:
             code = sqlstate(error.orig)
             if code.startswith(_REFUSALS):
-                raise RowUndeletable(_reason(error)) from error
+                raise RowUndeletable(reason_of(error)) from error
             if code == QUERY_CANCELED:
                 self._shrink()
             raise
@@ -237,21 +232,6 @@ class PostgresDeleter(Deleter):
     def restart(self) -> None:
         self._cursor = None
 
-    # Interrupting: the lock keeps a late cancellation from reaching whoever uses the connection next.
-
-    def interrupt(self) -> None:
-        with self._lock:
-            if self._running is not None:
-                self._running.cancel_safe(timeout=5)
-
-    def _watch(self, connection: Connection) -> None:
-        with self._lock:
-            self._running = connection.connection.driver_connection
-
-    def _unwatch(self) -> None:
-        with self._lock:
-            self._running = None
-
     @abstractmethod
     def _list(self, limit: int, *, everything: bool = False) -> str:
         """SELECT the address of at most `limit` expired rows after the cursor AS at. `everything` has no window."""
@@ -315,7 +295,7 @@ class IndexDeleter(PostgresDeleter):
         )
 
 
-def _reason(error: DBAPIError) -> str:
+def reason_of(error: DBAPIError) -> str:
     diagnostics = getattr(error.orig, "diag", None)
     return str(getattr(diagnostics, "message_primary", None) or error.orig)
 

@@ -23,6 +23,7 @@ from lapse.engines.postgres import (
     gauges,
     hiding,
     inspect,
+    leaving,
     locks,
     managed,
     partitions,
@@ -288,7 +289,7 @@ class PostgresEngine(Engine):
         return [
             lacking
             for leaf in self.leaves(connection, declared.table)
-            for lacking in advice.privileges(connection, leaf)
+            for lacking in advice.privileges(connection, leaf, declared.policy)
         ]
 
     # Deleting
@@ -324,7 +325,9 @@ class PostgresEngine(Engine):
             density = survey.estimate_rows(connection, table) / blocks if blocks else 0.0
             decoded = connection.exec_driver_sql("SELECT current_setting('wal_level')").scalar_one() == "logical"
             guarded = inspect.has_row_triggers(connection, table.name)
-            parent = partitions.parent(connection, table.name) if path.kind is PathKind.PARTITION else None
+            _, mark = leaving.read(table.comment)
+            if mark is not None and path.kind is not PathKind.PARTITION:
+                self._unmark(connection, table)
         work = Work(
             table=table,
             condition=condition.at(target.declared, target.cutoff),
@@ -336,14 +339,18 @@ class PostgresEngine(Engine):
             message=_message(target) if decoded else None,
         )
         if path.kind is PathKind.PARTITION:
-            if parent is None:
-                raise Drift(f"{table.name} is no partition any more")
-            return PartitionDeleter(work, parent)
+            return PartitionDeleter(work)
         if path.kind is PathKind.INDEX:
             if all(index.name != path.index for index in table.indexes):
                 raise Drift(f"index {path.index}, with which the job was planned, does not exist any more")
             return IndexDeleter(work)
         return BlockDeleter(work)
+
+    @staticmethod
+    def _unmark(connection: Connection, table: Table) -> None:
+        """A job died before it detached this leaf, which is not to be dropped any more."""
+        comment, _ = leaving.read(table.comment)
+        leaving.write(connection, table.name, comment)
 
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):

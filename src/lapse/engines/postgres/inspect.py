@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres.names import CATALOG_SCHEMA, own_name, quote, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, LEAVING_MARK, own_name, quote, relation
 from lapse.errors import TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
@@ -103,6 +103,7 @@ _COMMENTS = """
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
        AND n.nspname <> ALL(%(system)s) AND d.description ~* 'ttl|expire|retention'
+       AND position(%(leaving)s IN d.description) = 0
      ORDER BY n.nspname, c.relname"""
 
 
@@ -163,7 +164,7 @@ def has_row_triggers(connection: Connection, name: TableName) -> bool:
 
 
 def comments(connection: Connection) -> list[tuple[TableName, str]]:
-    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS)})
+    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS), "leaving": LEAVING_MARK})
     return [(TableName(str(row["relname"]), str(row["nspname"])), str(row["description"])) for row in found]
 
 

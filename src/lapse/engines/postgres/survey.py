@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared, Footprint, Survey, Target
-from lapse.engines.postgres import condition, partitions
+from lapse.engines.postgres import condition, leaving, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import quote, relation
 from lapse.model.job import Path, PathKind
@@ -88,6 +88,9 @@ def footprint(connection: Connection, table: Table) -> Footprint:
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
+    if leaving.place(connection, table.name).has_left:
+        evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
+        return Path(kind=PathKind.PARTITION, evidence=evidence)
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
@@ -107,8 +110,10 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime) ->
 
 def _may_drop(connection: Connection, declared: Declared, found: Condition) -> bool:
     """A leaf that foreign keys point at is emptied row by row, so that they are obeyed."""
-    is_leaf = declared.table.name.partition is not None
-    return is_leaf and not declared.table.referenced_by and partitions.has_expired(connection, declared, found)
+    table = declared.table
+    if table.name.partition is None or table.referenced_by:
+        return False
+    return partitions.has_expired(connection, table.name, found)
 
 
 def _counted(connection: Connection, table: Table, found: Condition) -> int:
