@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared
+from lapse.engines.postgres import origin
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
 from lapse.model.policy import ColumnExpiry, Policy
@@ -163,6 +164,10 @@ def privileges(connection: Connection, table: Table, policy: Policy) -> list[Adv
     found += _reference_privileges(connection, table, role)
     if policy.partition_drop:
         found += _ownership(connection, table, role)
+    lacking = origin.functions_lacking(connection) if policy.replication_origin is not None else []
+    if lacking:
+        text = f"role {role} cannot delete under a replication origin, which ttl_replication_origin asks for"
+        found.append(_grant(text, f"GRANT EXECUTE ON FUNCTION {', '.join(lacking)} TO {role};"))
     return found
 
 

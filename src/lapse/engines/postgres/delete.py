@@ -24,6 +24,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres import origin
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal, quote, relation
@@ -72,7 +73,7 @@ class Work:
     """What a deleter is given.
 
     `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
-    stream; None where nobody decodes it.
+    stream; None where nobody decodes it. `origin` is the replication origin under which they are made.
     """
 
     table: Table
@@ -83,6 +84,7 @@ class Work:
     rows_per_block: float = 0.0
     has_row_triggers: bool = False
     message: str | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,28 +149,29 @@ class PostgresDeleter(InterruptibleDeleter):
     def _once(self, connection: Connection, limit: int, checkpoint: Checkpoint, *, careful: bool) -> Batch:
         started = perf_counter()
         sql = self._statement(limit, careful=careful)
-        self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
         try:
+            self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
             seen = Seen(**connection.exec_driver_sql(sql).mappings().one())
             batch = self._batch(seen, limit)
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.
-                connection.exec_driver_sql("ROLLBACK")
+                connection.exec_driver_sql(origin.rollback(self._work.origin))
             else:
                 if seen.deleted < seen.count:
                     held, skipped = self._left_behind(connection, seen)
                     batch = replace(batch, held=held, skipped=skipped)
                 checkpoint(connection, batch)
-                connection.exec_driver_sql("COMMIT")
+                connection.exec_driver_sql(origin.commit(self._work.origin))
         except BaseException:
-            roll_back(connection, "ROLLBACK")
+            roll_back(connection, origin.rollback(self._work.origin))
             raise
         seconds = perf_counter() - started
         self._learn(seen, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
     def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> None:
-        statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
+        under_origin = [] if self._work.origin is None else origin.enter(self._work.origin)
+        statements = [BEGIN, *under_origin, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
         if self._work.message is not None:
             statements.append(
                 f"SELECT pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"

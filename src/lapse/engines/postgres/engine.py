@@ -26,6 +26,7 @@ from lapse.engines.postgres import (
     leaving,
     locks,
     managed,
+    origin,
     partitions,
     session,
     showcreate,
@@ -34,7 +35,7 @@ from lapse.engines.postgres import (
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.dropping import PartitionDeleter
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
@@ -170,6 +171,11 @@ class PostgresEngine(Engine):
         self._check_condition(connection, whole, is_there=whole is declared)
         if policy.hide_expired != "off":
             condition.expired_now(whole)
+        if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
+            raise Unsupported(
+                f"there is no replication origin {policy.replication_origin}",
+                hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
+            )
         notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
         if policy.select_as_of_system_time is not None:
             notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
@@ -337,6 +343,7 @@ class PostgresEngine(Engine):
             rows_per_block=density,
             has_row_triggers=guarded,
             message=_message(target) if decoded else None,
+            origin=target.declared.policy.replication_origin,
         )
         if path.kind is PathKind.PARTITION:
             return PartitionDeleter(work)
