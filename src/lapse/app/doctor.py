@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
 from lapse.app.checkup import check_up
 from lapse.app.finding import Finding, Level
 from lapse.app.plausibility import implausible_times
-from lapse.catalog import Catalog, policies
+from lapse.catalog import Catalog, jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
 from lapse.errors import (
@@ -26,6 +27,9 @@ from lapse.runner import declared as declaring
 from lapse.runner.comments import CommentReader
 from lapse.runner.declarer import Declarer
 from lapse.runner.identity import DISARMED
+
+RATE_DAYS = 7
+"""The rate of deleting is the average of so many days."""
 
 
 class Doctor:
@@ -48,7 +52,9 @@ class Doctor:
             except DatabaseError as error:
                 # Often a privilege that this role lacks; the others are looked at all the same.
                 found = [Finding(level=Level.PROBLEM, subject=str(stored.table), text=error.message, fix=error.hint)]
-            findings += found or [Finding(level=Level.OK, subject=str(stored.table), text="in order")]
+            if all(finding.level is Level.OK for finding in found):
+                found.insert(0, Finding(level=Level.OK, subject=str(stored.table), text="in order"))
+            findings += found
         return findings
 
     def _examine_policy(self, stored: StoredPolicy, *, repair: bool) -> Iterator[Finding]:
@@ -102,9 +108,20 @@ class Doctor:
         if lacking:
             return
         self._engine.check(connection, declared, stored.policy)
-        for advice in self._engine.advice(connection, declared):
+        rate = self._deleted_per_day(connection, stored)
+        for advice in (
+            *self._engine.advice(connection, declared),
+            *self._engine.upkeep(connection, declared, rate),
+        ):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
         yield from implausible_times(self._engine, connection, declared)
+        for text in self._engine.space(connection, declared):
+            yield Finding(level=Level.OK, subject=subject, text=text)
+
+    def _deleted_per_day(self, connection: Connection, stored: StoredPolicy) -> float:
+        since = self._engine.now(connection) - timedelta(days=RATE_DAYS)
+        days = jobs.deleted_per_day(self._catalog.bind(connection), since=since).get(stored.id, {})
+        return sum(days.values()) / RATE_DAYS
 
     def _arm(self, stored: StoredPolicy, *, repair: bool) -> Finding:
         if repair:

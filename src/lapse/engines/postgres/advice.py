@@ -1,4 +1,4 @@
-"""What a person should know about a table with TTL: indexes, foreign keys, vacuum, privileges."""
+"""What a person should know about a table with TTL: indexes, foreign keys, privileges."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, qu
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import FkAction, Table, TableKind
 
-OLD_SNAPSHOT_SECONDS = 900
-"""A transaction open for longer than this keeps the space of deleted rows from being reused."""
 BIG_TABLE_ROWS = 1_000_000
-"""From here on autovacuum's default, a fifth of the table, lets a lot of dead rows pile up."""
-
-_VACUUM = """
-    SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, s.last_autovacuum, c.reloptions,
-           current_setting('autovacuum') = 'on' AS running
-      FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
-     WHERE c.oid = to_regclass(%(name)s)"""
+"""From here on an index that nobody reads costs enough to be pointed out."""
 
 _UNUSED = """
     SELECT 1 FROM pg_catalog.pg_stat_user_indexes i JOIN pg_catalog.pg_stat_user_tables t ON t.relid = i.relid
@@ -28,13 +20,6 @@ _UNUSED = """
        AND t.n_live_tup >= %(rows)s
        AND (SELECT stats_reset < now() - interval '30 days' FROM pg_catalog.pg_stat_database
              WHERE datname = current_database())"""
-
-_OLD_SNAPSHOTS = """
-    SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds, state
-      FROM pg_catalog.pg_stat_activity
-     WHERE xact_start < now() - make_interval(secs => %(seconds)s) AND backend_type = 'client backend'
-       AND datname = current_database()
-     ORDER BY xact_start LIMIT 1"""
 
 _PRIVILEGES = """
     SELECT current_user AS role,
@@ -105,39 +90,6 @@ def unused(connection: Connection, declared: Declared) -> list[Advice]:
             statement=f"DROP INDEX CONCURRENTLY {schema}{quote(index.name)};",
         )
     ]
-
-
-def vacuum(connection: Connection, table: Table) -> list[Advice]:
-    state = next(iter(rows(connection, _VACUUM, {"name": relation(table.name)})), None)
-    if state is None or table.kind is TableKind.PARTITIONED:
-        return []
-    found = []
-    options = " ".join(state["reloptions"] or ())
-    name = relation(table.name)
-    if not state["running"] or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options:
-        found.append(
-            Advice(
-                text="autovacuum is off, so the space of deleted rows is never reused",
-                statement=f"ALTER TABLE {name} RESET (autovacuum_enabled);",
-            )
-        )
-    elif (state["live"] or 0) >= BIG_TABLE_ROWS and "autovacuum_vacuum_scale_factor" not in options:
-        found.append(
-            Advice(
-                text=f"about {state['live']} rows: autovacuum waits until a fifth of them is dead",
-                statement=f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.02,"
-                " autovacuum_vacuum_insert_scale_factor = 0.05);",
-            )
-        )
-    for blocker in rows(connection, _OLD_SNAPSHOTS, {"seconds": OLD_SNAPSHOT_SECONDS}):
-        found.append(
-            Advice(
-                text=f"a transaction has been open for {blocker['seconds']} seconds (pid {blocker['pid']}): until it "
-                f"ends, {state['dead'] or 0} dead rows of {table.name} cannot be cleaned up",
-                statement=f"SELECT pg_terminate_backend({blocker['pid']});",
-            )
-        )
-    return found
 
 
 def privileges(connection: Connection, table: Table, policy: Policy) -> list[Advice]:

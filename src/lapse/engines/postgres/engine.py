@@ -31,6 +31,7 @@ from lapse.engines.postgres import (
     session,
     showcreate,
     survey,
+    upkeep,
 )
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.delete import IndexDeleter, Work
@@ -288,8 +289,16 @@ class PostgresEngine(Engine):
             *advice.references(declared.table),
             *advice.indexes(declared),
             *advice.unused(connection, declared),
-            *advice.vacuum(connection, declared.table),
         ]
+
+    def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
+        """Of partitions by time, nearly all rows are deleted in one: the rate of the table is that of the leaf."""
+        leaves = self.leaves(connection, declared.table)
+        return [found for leaf in leaves for found in upkeep.advice(connection, leaf, deleted_per_day)]
+
+    def space(self, connection: Connection, declared: Declared) -> list[str]:
+        found = (upkeep.report(connection, leaf) for leaf in self.leaves(connection, declared.table))
+        return [text for text in found if text is not None]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         return [
