@@ -24,7 +24,7 @@ from lapse.errors import (
 )
 from lapse.model.policy import PolicyChange
 from lapse.runner import declared as declaring
-from lapse.runner.comments import CommentReader
+from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.declarer import Declarer
 from lapse.runner.identity import DISARMED
 
@@ -39,8 +39,10 @@ class Doctor:
         self._declarer = Declarer(catalog)
 
     def examine(self, *, repair: bool) -> list[Finding]:
-        problems = CommentReader(self._catalog).run_once()
-        findings = [Finding(level=Level.PROBLEM, subject=str(p.table), text=p.reason) for p in problems]
+        findings = [
+            Finding(level=Level.PROBLEM, subject=str(each.table), text=each.reason, fix=self._grants_for(each))
+            for each in CommentReader(self._catalog).run_once()
+        ]
         findings += check_up(self._catalog)
         with self._catalog.reading() as connection:
             known = policies.list_policies(connection)
@@ -56,6 +58,18 @@ class Doctor:
                 found.insert(0, Finding(level=Level.OK, subject=str(stored.table), text="in order"))
             findings += found
         return findings
+
+    def _grants_for(self, problem: CommentProblem) -> str | None:
+        """What this role lacks for doing what a comment asks for; None where it lacks nothing."""
+        if problem.policy is None:
+            return None
+        try:
+            with self._engine.connection() as connection:
+                table = self._engine.describe(connection, problem.table)
+                lacking = self._engine.privileges(connection, Declared(table=table, policy=problem.policy))
+        except DatabaseError as error:
+            return error.hint
+        return " ".join(advice.statement for advice in lacking if advice.statement) or None
 
     def _examine_policy(self, stored: StoredPolicy, *, repair: bool) -> Iterator[Finding]:
         with self._engine.connection() as connection:

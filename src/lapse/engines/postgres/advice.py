@@ -9,7 +9,7 @@ from lapse.engines.postgres import origin
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
 from lapse.model.policy import ColumnExpiry, Policy
-from lapse.model.table import FkAction, Table, TableKind
+from lapse.model.table import MANAGED_COLUMN, FkAction, Table, TableKind
 
 BIG_TABLE_ROWS = 1_000_000
 """From here on an index that nobody reads costs enough to be pointed out."""
@@ -114,7 +114,8 @@ def privileges(connection: Connection, table: Table, policy: Policy) -> list[Adv
             )
         )
     found += _reference_privileges(connection, table, role)
-    if policy.partition_drop:
+    adds_column = policy.expire_after is not None and table.column(MANAGED_COLUMN) is None
+    if policy.partition_drop or adds_column:
         found += _ownership(connection, table, role)
     lacking = origin.functions_lacking(connection) if policy.replication_origin is not None else []
     if lacking:
@@ -124,10 +125,12 @@ def privileges(connection: Connection, table: Table, policy: Policy) -> list[Adv
 
 
 def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
-    """PostgreSQL has no privilege for dropping but to be, or to act for, the owner."""
+    """PostgreSQL has no privilege for changing or dropping a table but to be, or to act for, its owner."""
     found = []
     for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
-        text = f"role {role} cannot drop {table.name}, which ttl_partition_drop asks for"
+        text = (
+            f"role {role} does not act for the owner of {table.name}, as adding a column or dropping a partition asks"
+        )
         found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
     return found
 
