@@ -129,7 +129,7 @@ def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
     found = []
     for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
         text = (
-            f"role {role} does not act for the owner of {table.name}, as adding a column or dropping a partition asks"
+            f"role {role} may not act for the owner of {table.name}, but the policy adds a column or drops partitions"
         )
         found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
     return found

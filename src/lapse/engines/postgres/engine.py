@@ -231,7 +231,10 @@ class PostgresEngine(Engine):
                 raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
             if policy.partitions:
                 raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
-            return []
+            return [
+                f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
+                for heir in inspect.heirs(connection, table.name)
+            ]
         known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
         notices = [
             f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"

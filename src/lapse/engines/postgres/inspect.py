@@ -89,6 +89,14 @@ _LEAVES = """
      WHERE t.isleaf AND l.relkind = 'r'
      ORDER BY n.nspname, l.relname"""
 
+_HEIRS = """
+    SELECT c.relname, n.nspname
+      FROM pg_catalog.pg_inherits i
+      JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND NOT c.relispartition
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE i.inhparent = to_regclass(%(name)s)
+     ORDER BY n.nspname, c.relname"""
+
 _TABLES = """
     SELECT c.relname, n.nspname
       FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -144,6 +152,12 @@ def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
     return [TableName(str(r["relname"]), str(r["nspname"])) for r in rows(connection, _LEAVES, {"oid": found["oid"]})]
+
+
+def heirs(connection: Connection, name: TableName) -> list[TableName]:
+    """Tables made with INHERITS: unlike partitions, they are not part of the table."""
+    found = rows(connection, _HEIRS, {"name": relation(name)})
+    return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
 
 
 def table_names(connection: Connection) -> list[TableName]:
