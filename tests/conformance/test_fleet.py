@@ -231,7 +231,6 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
     h.events()
     taken: list[int] = []
     rule = [Limit(name="delete:1", per_second=limit)]
-    started = perf_counter()
 
     def take(db: Lapse) -> None:
         import time
@@ -243,6 +242,7 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
 
     with _other(h) as second:
         threads = [Thread(target=take, args=(db,)) for db in (h.db, h.db, second, second)]
+        started = perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:

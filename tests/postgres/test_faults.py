@@ -56,6 +56,8 @@ def test_a_worker_killed_between_any_two_statements_loses_nothing(h: Harness) ->
         h.advance(minutes=1)
         survives += STEP
     assert kills >= 5
+    # What was updated may have moved behind the end of the job at hand: the next one takes it.
+    h.run()
     assert h.ids() == list(range(EXPIRED + 1, ROWS + 1))
     total = sum(job.counts.deleted for job in h.db.history())
     assert total == EXPIRED

@@ -216,6 +216,24 @@ def test_a_partition_that_somebody_else_detached_is_theirs(h: Harness) -> None:
     assert tables(h) == ["p1", "p3"]
 
 
+def test_nor_is_one_dropped_that_somebody_else_is_detaching(each: Harness) -> None:
+    create(each)
+    reader = psycopg.connect(each.url)
+    reader.execute("SELECT * FROM events")
+    with psycopg.connect(each.url, autocommit=True) as other:
+        other.execute("SET statement_timeout = '200ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            other.execute("ALTER TABLE events DETACH PARTITION p1 CONCURRENTLY")
+    finalize = threading.Timer(1.0, lambda: each.sql("ALTER TABLE events DETACH PARTITION p1 FINALIZE"))
+    finalize.start()
+    reader.close()
+    jobs = {job.table.partition: job for job in each.run().jobs}
+    finalize.join()
+    assert jobs["p2"].status is JobStatus.FINISHED
+    assert tables(each) == ["p1", "p3"]
+    assert comment(each, "p1") == "January"
+
+
 def test_a_partition_that_a_view_needs_stays(each: Harness) -> None:
     create(each)
     each.sql("CREATE VIEW january AS SELECT * FROM p1")

@@ -128,9 +128,7 @@ def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
     """PostgreSQL has no privilege for changing or dropping a table but to be, or to act for, its owner."""
     found = []
     for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
-        text = (
-            f"role {role} may not act for the owner of {table.name}, but the policy adds a column or drops partitions"
-        )
+        text = f"role {role} may not act for the owner of {table.name}: it cannot add a column or drop a partition"
         found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
     return found
 

@@ -48,8 +48,8 @@ class PartitionDeleter(InterruptibleDeleter):
                 return self._finalize(connection, place.parent, checkpoint)
             if place.has_left:
                 return self._drop(connection, place, checkpoint)
-            if place.parent is None:
-                raise Drift(f"{self._name} is no partition any more")
+            if place.parent is None or place.pending:
+                raise Drift(f"{self._name} is no partition any more: somebody else has detached it")
             if not partitions.has_expired(connection, self._name, self._work.condition):
                 raise RowUndeletable(f"the range of partition {self._name.partition} has not expired")
             if place.has_default:
@@ -66,7 +66,15 @@ class PartitionDeleter(InterruptibleDeleter):
             checkpoint(connection, begun)
         # A leaf with foreign keys makes the statement lock the tables they point at, so it gets less time.
         patience = CAREFUL_MS / 1000 if place.refers else DETACH_SECONDS
-        self._run_for(connection, patience, f"ALTER TABLE {place.parent} DETACH PARTITION {self._leaf} CONCURRENTLY")
+        detach = f"ALTER TABLE {place.parent} DETACH PARTITION {self._leaf} CONCURRENTLY"
+        try:
+            self._run_for(connection, patience, detach)
+        except DBAPIError as error:
+            if sqlstate(error.orig) != NOT_NOW:
+                raise
+            # Somebody is detaching another partition, or this one: a mark would say that it was us.
+            leaving.write(connection, self._name, place.comment)
+            raise Retryable(reason_of(error)) from error
         return begun
 
     def _run_for(self, connection: Connection, seconds: float, sql: str) -> None:
@@ -82,11 +90,9 @@ class PartitionDeleter(InterruptibleDeleter):
         try:
             connection.exec_driver_sql(sql)
         except DBAPIError as error:
-            code = sqlstate(error.orig)
-            if code == NOT_NOW or (code == QUERY_CANCELED and late.is_set()):
-                # Another partition is being detached, or somebody still uses the table above.
-                raise Retryable(f"{self._name} cannot be detached yet: {reason_of(error)}") from error
-            raise
+            if sqlstate(error.orig) != QUERY_CANCELED or not late.is_set():
+                raise
+            raise Retryable(f"others still use the table from which {self._name} is detached") from error
         finally:
             timer.cancel()
 
