@@ -10,7 +10,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 4 ? 4 : n )))
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help demo test check chaos bench bench-full docs servers clean
+.PHONY: help demo test check chaos galera bench bench-full docs servers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ check: $(STAMP) ## lint, format, types and the import contract
 
 chaos: $(STAMP) servers ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
+
+galera: SERVERS = mariadb-server galera-4 rsync
+galera: $(STAMP) servers ## a Galera cluster of three nodes, one of which is killed in the middle of jobs
+	$(BIN)/python -m pytest tests/galera -m slow -s $(ARGS)
 
 bench: $(STAMP) servers ## measure against everything a user would pick instead, and write docs/performance.md
 	PYTHONPATH=. $(BIN)/python -m bench $(ARGS)

@@ -6,8 +6,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.backends import CONFORMING, Backend
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("lapse", deadline=None)
+settings.load_profile("lapse")
 
 
 class Servers:

@@ -50,17 +50,31 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
 class MariadbServer:
     """One server process; can be killed and started again on the same data, and given another environment."""
 
-    def __init__(self, *options: str, environment: dict[str, str] | None = None, rocksdb: bool = False) -> None:
+    def __init__(
+        self,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        rocksdb: bool = False,
+        user: str | None = None,
+    ) -> None:
+        self._user = user or _user()
         self.folder = Path(tempfile.mkdtemp(prefix="lapse-mariadb-", dir=_quick_folder()))
-        self.port = _free_port()
+        if user is not None:
+            shutil.chown(self.folder, user)
+        self.port = free_port()
         self.socket = self.folder / "s.sock"
         self._environment = {**os.environ, **(environment or {})}
         self._options = [*SMALL_AND_UNSAFE, *options]
+        self._extra_options: list[str] = []
         if rocksdb:
             self._options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-block-cache-size=16M"]
         self._process: subprocess.Popen[bytes] | None = None
-        self._install()
-        self.start()
+        try:
+            self._install()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -83,7 +97,7 @@ class MariadbServer:
                 [
                     daemon,
                     "--no-defaults",
-                    f"--user={_user()}",
+                    f"--user={self._user}",
                     f"--datadir={self.folder / 'data'}",
                     f"--socket={self.socket}",
                     f"--port={self.port}",
@@ -91,12 +105,16 @@ class MariadbServer:
                     f"--pid-file={self.folder / 'pid'}",
                     f"--tmpdir={self.folder}",
                     *self._options,
+                    *self._extra_options,
                 ],
                 stdout=log,
                 stderr=log,
                 env=self._environment,
             )
         self._wait_until_up()
+
+    def log(self) -> str:
+        return (self.folder / "out.log").read_text(errors="replace")
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -122,7 +140,7 @@ class MariadbServer:
             [
                 installer,
                 "--no-defaults",
-                f"--user={_user()}",
+                f"--user={self._user}",
                 f"--datadir={self.folder / 'data'}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
@@ -142,7 +160,7 @@ class MariadbServer:
                 self.connect().close()
                 return
             sleep(0.05)
-        raise RuntimeError(f"mariadbd did not start:\n{(self.folder / 'out.log').read_text()[-4000:]}")
+        raise RuntimeError(f"mariadbd did not start:\n{self.log()[-4000:]}")
 
 
 class MariadbBackend(Backend):
@@ -193,7 +211,7 @@ def _user() -> str:
     return "root" if os.geteuid() == 0 else os.environ.get("USER", "mysql")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from threading import Event, Thread
 
@@ -56,9 +58,11 @@ class Books:
 
 
 class Chaos:
-    def __init__(self, backend: Backend, url: str, plan: Plan) -> None:
+    def __init__(self, backend: Backend, url: str, plan: Plan, worker_urls: Sequence[str] = ()) -> None:
+        """Workers take turns with `worker_urls`, where the same database is reached in several ways."""
         self._backend = backend
         self._url = url
+        self._worker_urls = cycle(worker_urls or [url])
         self._plan = plan
         self._random = random.Random(plan.seed)
         self._tables = [f"t{number}" for number in range(plan.tables)]
@@ -71,7 +75,7 @@ class Chaos:
         with Lapse(self._url) as db:
             self._prepare(db)
         for _ in range(self._plan.workers):
-            self._workers.append(self._start_worker())
+            self._workers.append(self._start_worker(next(self._worker_urls)))
         clients = [Thread(target=self._client, args=(n,)) for n in range(self._plan.clients)]
         for client in clients:
             client.start()
@@ -163,7 +167,7 @@ class Chaos:
         index = self._random.randrange(len(self._workers))
         self._workers[index].kill()
         self._workers[index].wait()
-        self._workers[index] = self._start_worker()
+        self._workers[index] = self._start_worker(next(self._worker_urls))
 
     def _freeze(self) -> None:
         victim = self._random.choice(self._workers)
@@ -183,10 +187,10 @@ class Chaos:
     def _restart_server(self) -> None:
         self._backend.restart()
 
-    def _start_worker(self) -> subprocess.Popen[bytes]:
+    def _start_worker(self, url: str) -> subprocess.Popen[bytes]:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.worker", self._url],
+            [sys.executable, "-m", "tests.chaos.worker", url],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path},
             stdout=self._log,

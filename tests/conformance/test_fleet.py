@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from threading import Thread
 from time import perf_counter
@@ -15,7 +16,7 @@ from lapse.catalog import Catalog, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import settings as stored_settings
 from lapse.errors import Fenced, JobExists
-from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind, Task
+from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, Silent
@@ -49,9 +50,8 @@ def _create_job(h: Harness) -> int:
 
 def _claim(h: Harness, owner: str) -> Task | None:
     with h.db.catalog.writing() as connection:
-        return tasks.claim_task(
-            connection, owner=owner, now=h.now, silent_since=h.now - timedelta(seconds=20), jobs=None
-        )
+        found = tasks.claimable_tasks(connection, silent_since=h.now - timedelta(seconds=20))
+        return tasks.claim_task(connection, found, owner=owner, now=h.now)
 
 
 def test_a_table_has_one_active_job(h: Harness) -> None:
@@ -123,6 +123,28 @@ def test_the_old_owner_is_fenced_off_and_deletes_nothing(h: Harness) -> None:
     h.advance(seconds=30)
     assert h.run_one().id == job_id
     assert h.ids() == []
+
+
+def test_a_batch_that_commits_while_its_job_ends_is_counted(h: Harness) -> None:
+    if not h.features.row_locks:
+        pytest.skip("there is one writer at a time anyway")
+    _backlog(h)
+    job_id, lease = _create_job(h), _claim(h, "first")
+    assert lease is not None
+
+    def end() -> None:
+        with h.db.catalog.writing() as connection:
+            stored_jobs.finish_job(connection, job_id, JobStatus.FAILED, reason="x", summary="{}", now=h.now)
+
+    ending = Thread(target=end)
+    with h.db.catalog.writing() as connection:
+        before = tasks.progress_of(connection, lease.id)
+        tasks.save_progress(connection, lease, replace(before, counts=Counts(selected=7, deleted=7)))
+        ending.start()
+        ending.join(0.3)
+        assert ending.is_alive(), "it did not wait for the batch"
+    ending.join()
+    assert [job.counts.deleted for job in h.db.history()] == [7]
 
 
 def test_a_takeover_goes_on_from_the_checkpoint_with_the_same_cutoff_and_counts(h: Harness) -> None:

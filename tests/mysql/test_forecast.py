@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lapse.engines.base import Declared, Target
+from lapse.model.interval import DAY, Interval
+from lapse.model.policy import Policy
+from lapse.model.table import TableName
 from tests.conformance.harness import Harness
 
 ROWS = 250_000
@@ -40,9 +44,38 @@ def test_seven_days_within_five_percent_by_a_sample(h: Harness) -> None:
     assert (exact.expired, exact.total(7), exact.rows, exact.exact) == (expired, week, ROWS, True)
 
 
-def test_keys_that_are_no_numbers_are_counted(h: Harness) -> None:
-    h.events(ttl="TTL = ts + INTERVAL 30 DAY", key="id CHAR(32) PRIMARY KEY")
-    h.sql("CREATE INDEX events_ts ON events (ts)")
-    _fill(h, "md5(seq)")
+@pytest.mark.parametrize(("kind", "key"), [("CHAR(32)", "md5(seq)"), ("BINARY(16)", "unhex(md5(seq))")])
+def test_keys_that_are_no_numbers_are_looked_at_in_many_places(h: Harness, kind: str, key: str) -> None:
+    h.events(ttl="TTL = ts + INTERVAL 30 DAY", key=f"id {kind} PRIMARY KEY")
+    _fill(h, key)
+    expired, week = _truth(h)
+    found = h.db.forecast("events")
+    assert "places" in found.method
+    assert found.expired == pytest.approx(expired, rel=0.1)
+    assert found.total(7) == pytest.approx(week, rel=0.15)
+    assert found.margin < 0.05 * ROWS
+    preview = h.db.preview("events")[0]
+    assert (preview.survey.exact, preview.survey.method) == (False, found.method)
+    exact = h.db.preview("events", exact=True)[0].survey
+    assert (exact.exact, exact.rows, exact.expired) == (True, ROWS, expired)
+
+
+def test_keys_of_other_types_are_counted(h: Harness) -> None:
+    h.events(ttl="TTL = ts + INTERVAL 30 DAY", key="id DECIMAL(12, 1) PRIMARY KEY")
+    _fill(h, "seq / 2")
     found = h.db.forecast("events")
     assert (found.exact, found.expired, found.total(7)) == (True, *_truth(h))
+
+
+def test_statistics_of_a_large_table_do_not_scan_it(h: Harness) -> None:
+    h.events(ttl="TTL = ts + INTERVAL 30 DAY")
+    _fill(h, "seq")
+    engine = h.db.engine
+    policy = Policy(column="ts", interval=Interval(micros=30 * DAY))
+    with engine.connection() as connection:
+        declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
+        path = engine.choose_path(connection, declared, h.now)
+        survey = engine.survey(connection, Target(declared=declared, cutoff=h.now, path=path))
+    expired, _ = _truth(h)
+    assert (survey.exact, survey.newest) == (False, None)
+    assert abs(survey.expired - expired) <= survey.margin

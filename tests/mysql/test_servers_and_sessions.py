@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import cycle
 
 import pytest
 from sqlalchemy import make_url
 
 from lapse.app import Lapse
 from lapse.clock import ManualClock
+from lapse.engines.base import Batch, Checkpoint
+from lapse.engines.mysql.delete import KeyDeleter
 from lapse.errors import LapseError, PolicyConflict, Unsupported, UnsupportedUrl
 from lapse.model.job import JobStatus, PathKind
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
 
-HOSTILE_MODES = ["", "ANSI", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "ORACLE", "TRADITIONAL,NO_ZERO_DATE"]
+HOSTILE_MODES = [
+    "",
+    "ANSI",
+    "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT",
+    "ORACLE",
+    "TRADITIONAL,NO_ZERO_DATE",
+    "PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,NO_UNSIGNED_SUBTRACTION",
+]
 
 
 @pytest.fixture
@@ -56,6 +66,33 @@ def test_the_servers_sql_mode_decides_nothing(h: Harness, restored: MariadbServe
             f"INSERT INTO events VALUES ('a\\\\b''c', {h.at(days=-2)}), ('\\\\', {h.at(days=-2)}), ('x', {h.at()})"
         )
         assert db.run("events").deleted == 2
+        db.execute("CREATE TABLE padded (id CHAR(9) PRIMARY KEY, ts DATETIME) ENGINE=InnoDB TTL = ts + INTERVAL 1 DAY")
+        db.execute(f"INSERT INTO padded VALUES ('a', {h.at(days=-2)}), ('a b', {h.at(days=-2)}), ('c', {h.at()})")
+        assert db.run("padded").deleted == 2
+
+
+def test_a_zone_that_changes_in_the_middle_of_a_job_deletes_nothing_early(
+    h: Harness, restored: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions are made anew after every batch, and the server's zone is another each time."""
+    zones = cycle(["+13:00", "-12:00", "SYSTEM"])
+    h.sql("CREATE TABLE events (id INT PRIMARY KEY, ts TIMESTAMP NULL, d DATETIME) TTL = ts + INTERVAL 1 DAY")
+    h.sql("CREATE TABLE walls (id INT PRIMARY KEY, d DATETIME) TTL = d + INTERVAL 1 DAY")
+    at = f"{h.at(days=-1)} + INTERVAL if(seq % 2, 0, 1) SECOND"
+    h.sql(f"INSERT INTO events SELECT seq, {at}, NULL FROM seq_1_to_40")
+    h.sql(f"INSERT INTO walls SELECT seq, {at} FROM seq_1_to_40")
+    step = KeyDeleter.step
+
+    def moved(self: KeyDeleter, limit: int, checkpoint: Checkpoint) -> Batch:
+        restored.execute(f"SET GLOBAL time_zone = '{next(zones)}'")
+        h.backend.cut_connections(h.url)
+        return step(self, limit, checkpoint)
+
+    monkeypatch.setattr(KeyDeleter, "step", moved)
+    for table in ("events", "walls"):
+        h.sql(f"ALTER TABLE {table} SET (ttl_delete_batch_size = 4, ttl_adaptive = 'off', ttl_guard = 'off')")
+        assert h.run_one(table).counts.deleted == 20
+        assert h.ids(table) == list(range(2, 41, 2))
 
 
 def test_a_value_that_is_no_time_never_expires(h: Harness) -> None:

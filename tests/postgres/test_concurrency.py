@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 
 import psycopg
 
 from lapse.app import Lapse
 from tests.conformance.harness import Harness
-
-CLIENTS = 8
-SECONDS = 4.0
-ROWS = 4_000
+from tests.crowd import CLIENTS, ROWS, SECONDS, Client, run_among
 
 
-class Client(threading.Thread):
-    """Owns every eighth row. Knows, at any moment, which of its rows it has renewed, and that they must be there."""
-
+class PostgresClient(Client):
     def __init__(self, url: str, number: int) -> None:
-        super().__init__(name=f"client-{number}")
+        super().__init__(number)
         self._url = url
-        self._number = number
-        self._random = random.Random(number)
-        self.live: set[int] = set()
-        self.problems: list[str] = []
-        self.renewed = 0
 
     def run(self) -> None:
         deadline = time.monotonic() + SECONDS
         with psycopg.connect(self._url) as connection:
-            next_id = ROWS + self._number
+            next_id = ROWS + self.number
             while time.monotonic() < deadline:
                 try:
                     next_id = self._turn(connection, next_id)
@@ -39,21 +27,21 @@ class Client(threading.Thread):
                     connection.rollback()
 
     def _turn(self, connection: psycopg.Connection, next_id: int) -> int:
-        what = self._random.random()
+        what = self.random.random()
         if what < 0.5:
             # Whether it is still there tells what the client may rely on.
-            wanted = sorted({self._number + CLIENTS * self._random.randrange(ROWS // CLIENTS) for _ in range(5)})
+            wanted = self.some_of_its_rows()
             kept = connection.execute(
                 "UPDATE events SET ts = now() + interval '1 hour' WHERE id = ANY(%s) RETURNING id", (wanted,)
             ).fetchall()
-            if self._random.random() < 0.3:
+            if self.random.random() < 0.3:
                 time.sleep(0.005)
             connection.commit()
             self.live |= {row[0] for row in kept}
             self.renewed += len(kept)
         elif what < 0.8:
             next_id += CLIENTS
-            expired = self._random.random() < 0.5
+            expired = self.random.random() < 0.5
             connection.execute(
                 "INSERT INTO events VALUES (%s, now() + %s * interval '1 hour')", (next_id, -1 if expired else 1)
             )
@@ -67,7 +55,7 @@ class Client(threading.Thread):
             if gone != 1:
                 self.problems.append(f"row {victim} was lost")
         else:
-            connection.execute("SELECT * FROM events WHERE id %% 50 = %s FOR UPDATE SKIP LOCKED", (self._number,))
+            connection.execute("SELECT * FROM events WHERE id %% 50 = %s FOR UPDATE SKIP LOCKED", (self.number,))
             time.sleep(0.003)
             connection.rollback()
         return next_id
@@ -78,19 +66,4 @@ def test_eight_clients_and_two_workers(h: Harness) -> None:
         db.execute("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ) WITH (fillfactor = 80)")
         db.execute("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_delete_batch_size = 100)")
         db.execute(f"INSERT INTO events SELECT n, now() - interval '1 hour' FROM generate_series(1, {ROWS}) n")
-        clients = [Client(h.url, number) for number in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        deleted = 0
-        while any(client.is_alive() for client in clients):
-            deleted += sum(each.run("events").deleted for each in (db, second))
-        for client in clients:
-            client.join()
-        db.run("events")
-        last = db.run("events")
-        assert not [problem for client in clients for problem in client.problems]
-        assert sum(client.renewed for client in clients) > 100
-        assert deleted > 500
-        there = {row[0] for row in db.execute("SELECT id FROM events").rows}
-        assert there == set().union(*(client.live for client in clients))
-        assert last.deleted == 0
+        run_among([PostgresClient(h.url, number) for number in range(CLIENTS)], (db, second))

@@ -1,10 +1,8 @@
-"""Processes that die: the worker between any two statements, the server in the middle of a batch."""
+"""A server that dies in the middle of a batch, connections that died long ago."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -18,49 +16,6 @@ from tests.backends import BACKENDS
 from tests.backends.postgres import Cluster, PostgresBackend
 from tests.conformance.harness import Harness
 from tests.postgres.conftest import VERSIONS
-
-ROWS, EXPIRED = 400, 300
-STEP = 11
-"""Statements between two places where the worker is killed."""
-
-
-def fill(h: Harness) -> None:
-    h.events()
-    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 60)")
-    h.sql("SET GLOBAL tidb_ttl_scan_worker_count = 1")
-    h.sql(
-        f"INSERT INTO events SELECT n, TIMESTAMP {h.at()} + CASE WHEN n <= {EXPIRED} THEN -2 ELSE 2 END"
-        f" * INTERVAL '1 day' FROM generate_series(1, {ROWS}) n"
-    )
-
-
-def test_a_worker_killed_between_any_two_statements_loses_nothing(h: Harness) -> None:
-    """Each killed worker leaves its job behind; after two missed beats the next one goes on with it."""
-    fill(h)
-    survives, kills = 3, 0
-    while True:
-        command = [sys.executable, "-m", "tests.postgres.crashing", h.url, "events", str(survives), h.now.isoformat()]
-        done = subprocess.run(command, capture_output=True, check=False)
-        live = h.rows(f"SELECT count(*) FROM events WHERE id > {EXPIRED}")[0][0]
-        assert live == ROWS - EXPIRED
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-        kills += 1
-        # Counts commit with the rows: what the catalog says is what is gone.
-        left = h.rows(f"SELECT count(*) FROM events WHERE id <= {EXPIRED}")[0][0]
-        assert sum(job.counts.deleted for job in h.db.history()) == EXPIRED - left
-        if kills % 3 == 0 and left < EXPIRED:
-            # Some work for the next life.
-            h.sql(f"UPDATE events SET ts = {h.at(days=-3)} WHERE id <= {EXPIRED}")
-        h.advance(minutes=1)
-        survives += STEP
-    assert kills >= 5
-    # What was updated may have moved behind the end of the job at hand: the next one takes it.
-    h.run()
-    assert h.ids() == list(range(EXPIRED + 1, ROWS + 1))
-    total = sum(job.counts.deleted for job in h.db.history())
-    assert total == EXPIRED
 
 
 @pytest.fixture

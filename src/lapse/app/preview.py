@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.pace import Pace
-from lapse.engines.base import Advice, Declared, Engine, Expiring, Survey, Target
+from lapse.engines.base import Advice, Declared, Engine, Survey, Target
 from lapse.model.interval import Interval
 from lapse.model.job import Path
 from lapse.model.policy import Policy
@@ -65,7 +65,9 @@ def preview(
     forecast, found = Forecaster(engine, [declared], days=days, ttl=ttl).look(connection, exact=exact)
     if ttl is not None and not found.exact:
         found = engine.expiring(connection, declared, [cutoff], exact=False)
-    survey = engine.survey(connection, target) if found.exact else _survey(found)
+    survey = engine.survey(connection, target) if found.exact else found.as_survey()
+    if found.exact and not survey.exact:
+        survey = found.as_survey()
     return Preview(
         table=declared.table.name,
         policy=declared.policy,
@@ -78,20 +80,6 @@ def preview(
         advice=tuple(engine.advice(connection, declared)),
         forecast=forecast,
         seconds=None if pace is None else pace.seconds_for(survey.expired),
-    )
-
-
-def _survey(found: Expiring) -> Survey:
-    expired = found.counts[0]
-    return Survey(
-        rows=found.rows,
-        expired=expired,
-        oldest=found.oldest if expired else None,
-        newest=None,
-        bytes=None if found.bytes is None or not found.rows else found.bytes * expired // found.rows,
-        exact=False,
-        method=found.method,
-        margin=found.margin,
     )
 
 

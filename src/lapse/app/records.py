@@ -40,6 +40,7 @@ def job_record(job: Job) -> Record:
         "tasks_finished": job.tasks_finished,
         "selected": counts.selected,
         "deleted": counts.deleted,
+        "estimated": job.estimated,
         "held": counts.held,
         "skipped": counts.skipped,
         "errors": counts.errors,

@@ -113,6 +113,13 @@ def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Jo
     return {row["table_id"]: _job(row) for row in rows}
 
 
+def last_complete_job(connection: Connection, table_id: int) -> Job | None:
+    """The newest job of a physical table that finished."""
+    query = _query().where(job.c.table_id == table_id, job.c.status == JobStatus.FINISHED)
+    row = connection.execute(query.order_by(job.c.job_id.desc()).limit(1)).mappings().first()
+    return None if row is None else _job(row)
+
+
 def newest_finished(connection: Connection) -> dict[int, Finished]:
     """By physical table; those where no job has finished yet are missing."""
     query = (
@@ -142,7 +149,7 @@ def deleted_per_day(connection: Connection, *, since: datetime) -> dict[int, dic
 def start_job(connection: Connection, job_id: int, *, owner: str, now: datetime) -> None:
     connection.execute(
         update(job)
-        .where(job.c.job_id == job_id, job.c.status.in_((JobStatus.WAITING, JobStatus.PAUSED)))
+        .where(job.c.job_id == job_id, job.c.status == JobStatus.WAITING)
         .values(
             status=JobStatus.RUNNING,
             reason=None,
@@ -185,6 +192,8 @@ def finish_job(
     connection: Connection, job_id: int, status: JobStatus, *, reason: str | None, summary: str, now: datetime
 ) -> bool:
     """End a job with the sum of its tasks' counts; False if it had ended already. Its tasks go."""
+    # Nobody commits a batch between the sum and the end of the tasks: it would go uncounted.
+    connection.execute(select(task.c.task_id).where(task.c.job_id == job_id).with_for_update()).all()
     totals = connection.execute(
         select(*(func.coalesce(func.sum(task.c[name]), 0).label(name) for name in COUNT_NAMES)).where(
             task.c.job_id == job_id

@@ -54,6 +54,11 @@ def find_policy(connection: Connection, name: TableName) -> StoredPolicy | None:
     return None if row is None else _policy(row)
 
 
+def get_policy(connection: Connection, policy_id: int) -> StoredPolicy | None:
+    row = connection.execute(select(policy).where(policy.c.policy_id == policy_id)).mappings().first()
+    return None if row is None else _policy(row)
+
+
 def list_policies(connection: Connection) -> list[StoredPolicy]:
     rows = connection.execute(select(policy).order_by(policy.c.schema_name, policy.c.table_name)).mappings()
     return [_policy(row) for row in rows]
@@ -141,6 +146,11 @@ def set_guard(connection: Connection, policy_id: int, *, cleared_at: datetime | 
 
 def set_next_run(connection: Connection, table_id: int, at: datetime | None) -> None:
     connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at))
+
+
+def schedule_table(connection: Connection, table_id: int, at: datetime, *, trouble: str | None = None) -> None:
+    """When a table's next job is due, now that it has got one; `trouble` says why that one could not be planned."""
+    connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at, trouble=trouble))
 
 
 def set_trouble(connection: Connection, table_id: int, trouble: str | None) -> None:

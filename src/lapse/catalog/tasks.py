@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, or_, select, update
@@ -56,41 +57,32 @@ class TaskState:
     last_error: str | None
 
 
-def claim_task(
-    connection: Connection, *, owner: str, now: datetime, silent_since: datetime, jobs: Collection[int] | None = None
-) -> Task | None:
-    """Take a waiting task, or one whose owner has been silent since `silent_since`.
+def claimable_tasks(
+    connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None
+) -> list[Task]:
+    """Waiting tasks, and those whose owner has been silent since `silent_since`, in the order to try them.
 
     The table with fewest runners comes first, among equals the one furthest behind its promise: a huge table never
-    starves the others. `jobs` limits the choice to these. Inside the caller's transaction.
+    starves the others. `jobs` limits the choice to these. Nothing is locked: some engines would lock all that were
+    sorted.
     """
-    mate = task.alias("mate")
-    runners = (
-        select(func.count())
-        .where(mate.c.job_id == task.c.job_id, mate.c.status == TaskStatus.RUNNING)
-        .scalar_subquery()
-    )
-    query = (
-        _claimable(select(task), silent_since, jobs)
-        .order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal)
-        .limit(CANDIDATES)
-    )
-    for row in connection.execute(query).mappings().all():
-        # No row is locked to look at it: some engines would lock all that were sorted. The fence lets one claim win.
+    wanted = {"silent_since": silent_since} | ({} if jobs is None else {"jobs": list(jobs)})
+    rows = connection.execute(_claimable(limited=jobs is not None), wanted).mappings().all()
+    return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
+
+
+def claim_task(connection: Connection, candidates: Sequence[Task], *, owner: str, now: datetime) -> Task | None:
+    """Take the first of these that nobody has taken since: the fence lets one claim win."""
+    for found in candidates:
+        fence = found.fence + 1
         taken = connection.execute(
             update(task)
-            .where(task.c.task_id == row["task_id"], task.c.fence == row["fence"])
-            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=row["fence"] + 1)
+            .where(task.c.task_id == found.id, task.c.fence == found.fence)
+            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=fence)
         )
         if taken.rowcount == 1:
-            return _task(row, fence=row["fence"] + 1, owner=owner)
+            return replace(found, fence=fence, owner=owner)
     return None
-
-
-def any_claimable(connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None) -> bool:
-    """Is it worth a transaction to try?"""
-    query = _claimable(select(task.c.task_id), silent_since, jobs).limit(1)
-    return connection.execute(query).first() is not None
 
 
 def lock_claims(connection: Connection) -> None:
@@ -131,33 +123,46 @@ def finish_task(connection: Connection, lease: Task, progress: Progress) -> None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Phases:
-    """Where the time of a job's tasks went; the parts add up to `lasted`."""
+class Spent:
+    """Where the time of a job's tasks went; the parts add up to `lasted`. `waits` says how long they waited for what,
+    `errors` what they met last."""
 
-    lasted: float
-    worked: float
-    locked: float
-    waited: float
+    lasted: float = 0.0
+    worked: float = 0.0
+    locked: float = 0.0
+    waited: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
 
     @property
     def other(self) -> float:
         return max(0.0, self.lasted - self.worked - self.waited)
 
 
-def phases(connection: Connection, job_id: int) -> Phases:
+_TIMES = select(
+    task.c.lasted_seconds,
+    task.c.worked_seconds,
+    task.c.locked_seconds,
+    task.c.waited_seconds,
+    task.c.waits,
+    task.c.last_error,
+)
+
+
+def spent(connection: Connection, job_id: int) -> Spent:
     """All tasks of a job together."""
-    names = ("lasted", "worked", "locked", "waited")
-    sums = [func.coalesce(func.sum(task.c[f"{name}_seconds"]), 0.0).label(name) for name in names]
-    row = connection.execute(select(*sums).where(task.c.job_id == job_id)).mappings().one()
-    return Phases(**{name: float(row[name]) for name in names})
-
-
-def waits(connection: Connection, job_id: int) -> dict[str, float]:
-    """How long all tasks of a job waited for what."""
-    total: Counter[str] = Counter()
-    for (text,) in connection.execute(select(task.c.waits).where(task.c.job_id == job_id)):
-        total.update(json.loads(text or "{}"))
-    return {reason: round(seconds, 3) for reason, seconds in total.items()}
+    rows = connection.execute(_TIMES.where(task.c.job_id == job_id).order_by(task.c.ordinal)).all()
+    waits: Counter[str] = Counter()
+    for row in rows:
+        waits.update(json.loads(row.waits or "{}"))
+    return Spent(
+        lasted=sum(row.lasted_seconds for row in rows),
+        worked=sum(row.worked_seconds for row in rows),
+        locked=sum(row.locked_seconds for row in rows),
+        waited=sum(row.waited_seconds for row in rows),
+        waits={reason: round(seconds, 3) for reason, seconds in waits.items()},
+        errors=tuple(dict.fromkeys(row.last_error for row in rows if row.last_error)),
+    )
 
 
 def task_states(connection: Connection, job_id: int) -> list[TaskState]:
@@ -176,7 +181,9 @@ def task_states(connection: Connection, job_id: int) -> list[TaskState]:
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:
-    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().one()
+    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().first()
+    if row is None:
+        raise Fenced(f"task {task_id} has ended")
     return Progress(
         cursor=row["position"],
         sweep=row["sweep"],
@@ -199,18 +206,23 @@ def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -
     return int(connection.execute(query.select_from(task)).scalar_one())
 
 
-def last_errors(connection: Connection, job_id: int) -> list[str]:
-    query = select(task.c.last_error).where(task.c.job_id == job_id, task.c.last_error.is_not(None)).distinct()
-    return [str(row[0]) for row in connection.execute(query)]
-
-
-def _claimable(query: Select[Any], silent_since: datetime, jobs: Collection[int] | None) -> Select[Any]:
+@cache
+def _claimable(*, limited: bool) -> Select[Any]:
+    """Built once: that takes longer than running it."""
+    mate = task.alias("mate")
+    runners = (
+        select(func.count())
+        .where(mate.c.job_id == task.c.job_id, mate.c.status == TaskStatus.RUNNING)
+        .scalar_subquery()
+    )
     free = or_(
         task.c.status == TaskStatus.WAITING,
-        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < silent_since),
+        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < bindparam("silent_since")),
     )
-    query = query.join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
-    return query if jobs is None else query.where(task.c.job_id.in_(jobs))
+    query = select(task).join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+    if limited:
+        query = query.where(task.c.job_id.in_(bindparam("jobs", expanding=True)))
+    return query.order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal).limit(CANDIDATES)
 
 
 _LEASED = update(task).where(task.c.task_id == bindparam("lease_id"), task.c.fence == bindparam("lease_fence"))

@@ -31,6 +31,10 @@ def show(output: Output, listed: Sequence[Job], *, as_json: bool, empty: str) ->
         output.table(columns, [_row(job) for job in listed], right=("job", "deleted", "held"))
 
 
+def deleted(job: Job) -> str:
+    return f"{'about ' if job.estimated else ''}{job.counts.deleted:,}"
+
+
 def _row(job: Job) -> tuple[object, ...]:
     return (
         job.id,
@@ -39,7 +43,7 @@ def _row(job: Job) -> tuple[object, ...]:
         moment(job.started_at),
         moment(job.finished_at),
         f"{job.tasks_finished}/{job.tasks_total}",
-        f"{job.counts.deleted:,}",
+        deleted(job),
         f"{job.counts.held:,}",
         job.reason or "-",
     )

@@ -94,7 +94,8 @@ def show(output: Output, result: RunResult) -> None:
         held = f", {counts.held:,} held by foreign keys" if counts.held else ""
         skipped = f", {counts.skipped:,} locked" if counts.skipped else ""
         reason = f": {job.reason}" if job.reason else ""
-        output.line(f"{job.table}: deleted {rows(counts.deleted)}{held}{skipped} ({job.status}{reason})")
+        about = "about " if job.estimated else ""
+        output.line(f"{job.table}: deleted {about}{rows(counts.deleted)}{held}{skipped} ({job.status}{reason})")
     for skip in result.skipped:
         output.line(f"{skip.table}: skipped, {skip.reason}")
     if result.reclaimed_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lapse.app import TableStatus
 from lapse.app.records import expiry_words, status_record
+from lapse.cli.jobs import deleted
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, moment
 
@@ -39,7 +40,7 @@ def _row(status: TableStatus) -> tuple[object, ...]:
         str(status.promise.standing) + (f": {status.promise.reason}" if status.promise.reason else ""),
         moment(status.next_run_at),
         "-" if last is None else f"{last.id} {last.status}",
-        "-" if last is None else f"{last.counts.deleted:,}",
+        "-" if last is None else deleted(last),
     )
 
 

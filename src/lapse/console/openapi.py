@@ -54,6 +54,7 @@ _JOB: dict[str, Schema] = {
     "tasks_total": INTEGER,
     "tasks_finished": INTEGER,
     **dict.fromkeys(COUNT_NAMES, INTEGER),
+    "estimated": FLAG,
     "policy_version": INTEGER,
     "summary": maybe(OBJECT),
 }

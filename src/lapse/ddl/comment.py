@@ -50,7 +50,11 @@ def parse_comment(text: str) -> CommentRules | None:
         if match is None:
             continue
         _refuse_upper_case(item)
-        if match["what"].lower() == "duration":
+        is_duration = match["what"].lower() == "duration"
+        if match["partition"] in (durations if is_duration else columns):
+            # MyRocks would take the first one and say nothing.
+            raise InvalidValue("COMMENT", item.strip(), f"may say ttl_{match['what']} once only")
+        if is_duration:
             durations[match["partition"]] = _seconds(match["value"])
         else:
             columns[match["partition"]] = _column(match["value"])

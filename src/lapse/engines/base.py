@@ -123,6 +123,20 @@ class Expiring:
     method: str
     margin: int = 0
 
+    def as_survey(self) -> Survey:
+        """What has expired at the first instant."""
+        expired = self.counts[0]
+        return Survey(
+            rows=self.rows,
+            expired=expired,
+            oldest=self.oldest if expired else None,
+            newest=None,
+            bytes=None if self.bytes is None or not self.rows else self.bytes * expired // self.rows,
+            exact=self.exact,
+            method=self.method,
+            margin=self.margin,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
@@ -240,6 +254,10 @@ class Engine(ABC):
     def describe(self, connection: Connection, name: TableName) -> Table:
         """Raises TableNotFound. The name in the result is complete and spelled as the database spells it."""
 
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        """As the database spells it, with its schema. Raises TableNotFound."""
+        return self.describe(connection, name).name
+
     @abstractmethod
     def tables(self, connection: Connection) -> list[TableName]:
         """Tables a policy could be declared on, Lapse's own left out."""
@@ -247,6 +265,14 @@ class Engine(ABC):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
         return [table]
+
+    def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
+        """Their names alone, which may be much cheaper."""
+        return [leaf.name for leaf in self.leaves(connection, table)]
+
+    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
+        """One leaf partition; None if there is no such."""
+        return next((leaf for leaf in self.leaves(connection, table) if leaf.name.partition == partition), None)
 
     def discard(self, connection: Connection, name: TableName) -> None:
         """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
@@ -317,7 +343,7 @@ class Engine(ABC):
 
     @abstractmethod
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        """At most `pieces` ranges that together hold every row there is now; each is a task."""
+        """At most `pieces` ranges that together hold every row that has expired by now; each is a task."""
 
     @abstractmethod
     def estimate_rows(self, connection: Connection, table: Table) -> int:

@@ -112,6 +112,11 @@ class Job:
     summary: str | None = None
     waiting_for: str | None = None
 
+    @property
+    def estimated(self) -> bool:
+        """Are its counts what the engine's own TTL reports, and not rows that Lapse deleted?"""
+        return self.path.kind is PathKind.NATIVE
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:

@@ -7,7 +7,7 @@ Effort goes up slowly and down at once. Every reason is kept, for the status and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 
 from sqlalchemy import Connection
@@ -31,9 +31,13 @@ SMOOTHING = 0.3
 RECOVERY_PER_SECOND = 0.1
 """How fast effort comes back."""
 SMALLEST_POSITIVE = 1e-12
+FIRST_READING_SECONDS = 5.0
 SHORTEST_PAUSE_SECONDS = 0.0005
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
+HEAD_START = 2
+"""Tasks at the start, where the first reading shows a server that is idle."""
+IDLE_BELOW = 0.3
 WORTHWHILE = 1.15
 """A further task stays only if the rate grew by this factor."""
 
@@ -63,6 +67,7 @@ class Controller(Service):
 
     name = "controller"
     seconds = 0.25
+    at_once = True
 
     def __init__(self, catalog: Catalog) -> None:
         super().__init__()
@@ -75,8 +80,21 @@ class Controller(Service):
         self._mode = "gentle"
         self.readings: tuple[Reading, ...] = ()
         self._growth = _Growth()
+        self._known = Event()
+        self._known.set()
+
+    def start(self) -> None:
+        self._known.clear()
+        super().start()
 
     def run_once(self) -> None:
+        try:
+            self._read()
+        finally:
+            # A database that is away now is met again by whoever needs it.
+            self._known.set()
+
+    def _read(self) -> None:
         engine = self._catalog.engine
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
@@ -88,10 +106,12 @@ class Controller(Service):
             self._mode = current.mode
             self.readings = readings
             self._move_duty()
-            self._growth.observe(strained=self._pressure() > FREE_BELOW)
+            pressure = self._pressure()
+            self._growth.observe(strained=pressure > FREE_BELOW, idle=pressure < IDLE_BELOW)
 
     def stop_reason(self) -> str | None:
-        """Why nothing may be deleted now."""
+        """Why nothing may be deleted now. Waits for the first reading of the gauges."""
+        self._known.wait(FIRST_READING_SECONDS)
         with self._lock:
             stopping = next((reading for reading in self.readings if reading.stops), None)
         return f"gate: {stopping}" if stopping else None
@@ -179,9 +199,13 @@ class _Growth:
         self._since = monotonic()
         self._rate = 0.0
         self._settled = False
+        self._is_new = True
 
-    def observe(self, *, strained: bool) -> None:
+    def observe(self, *, strained: bool, idle: bool) -> None:
         now = monotonic()
+        if self._is_new and idle:
+            self.tasks = HEAD_START
+        self._is_new = False
         if strained:
             self.tasks, self.rows, self._since, self._rate, self._settled = 1, 0, now, 0.0, False
             return

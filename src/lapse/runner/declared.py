@@ -37,8 +37,8 @@ def _columns_hint(table: Table) -> str:
 
 def partitions(engine: Engine, connection: Connection, table: Table, others: Collection[TableName]) -> list[str | None]:
     """The physical tables under one policy: all leaves, but for those that have a policy of their own (`others`)."""
-    leaves = engine.leaves(connection, table)
-    return [leaf.name.partition for leaf in leaves if engine.standalone_name(leaf.name) not in others]
+    names = engine.leaf_names(connection, table)
+    return [name.partition for name in names if engine.standalone_name(name) not in others]
 
 
 def load(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:

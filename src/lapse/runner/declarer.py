@@ -159,7 +159,7 @@ class Declarer:
     def _stored_by_description(self, connection: Connection, bound: Connection, name: TableName) -> StoredPolicy | None:
         """A name without its schema is completed by the database."""
         try:
-            return policies.find_policy(bound, self._engine.describe(connection, name).name)
+            return policies.find_policy(bound, self._engine.full_name(connection, name))
         except TableNotFound:
             alike = [stored for stored in policies.list_policies(bound) if stored.table.name == name.name]
             return alike[0] if len(alike) == 1 and name.schema is None else None

@@ -14,6 +14,7 @@ from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.engines.base import Expiring
 from lapse.errors import Drift, Refused
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.retry import retried
 
 SMALL_TABLE_ROWS = 10_000
 """Fewer rows than this are not worth a question."""
@@ -31,6 +32,7 @@ class Guard:
         self._engine = catalog.engine
         self._keeper = keeper
 
+    @retried
     def why_held(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
         """Why this policy must not run yet; None when it may, which is remembered."""
         if stored.cleared_at is not None or not stored.policy.guard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lapse.catalog import Catalog, meta, policies
 from lapse.runner.declarer import Declarer
+from lapse.runner.retry import retried
 
 DISARMED = "disarmed: this database is a copy of the one in which the policy was declared; `lapse resume` arms it"
 
@@ -14,6 +15,7 @@ class IdentityGuard:
         self._declarer = Declarer(catalog)
         self._known_as: str | None = None
 
+    @retried
     def run_once(self) -> bool:
         """True when the policies were disarmed just now."""
         engine = self._catalog.engine

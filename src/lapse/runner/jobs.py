@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from time import monotonic
 
 from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.catalog.tasks import Phases
+from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
 from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
 from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
@@ -19,6 +20,7 @@ from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
 from lapse.runner.promise import promise
+from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -27,8 +29,19 @@ MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
 
 
+DESCRIBED_SECONDS = 1.0
+"""What a table looks like is asked once for planning a job and starting its tasks, which follow each other at once."""
+
+
 def silent_since(now: datetime, current: Settings) -> datetime:
     return now - MISSED_BEATS * timedelta(seconds=current.heartbeat_interval.approximate_seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Described:
+    declared: Declared
+    version: int
+    until: float
 
 
 class JobKeeper:
@@ -37,13 +50,18 @@ class JobKeeper:
         self._engine = catalog.engine
         self._owner = owner
         self._listener = listener
+        self._described: dict[tuple[int, str | None], _Described] = {}
 
-    def create(self, stored: StoredPolicy, physical: PhysicalTable) -> Job | None:
-        """Create the job of a physical table; None if it has one already. A job that cannot be planned is failed."""
+    @retried
+    def create(self, stored: StoredPolicy, physical: PhysicalTable, current: Settings) -> Job | None:
+        """The new job of a physical table, or the one that somebody else has just created; None if that has ended.
+
+        A job that cannot be planned is failed.
+        """
         try:
             plan = self._plan(stored, physical)
         except (Drift, Refused) as error:
-            return self._record_failure(stored, physical, error)
+            return self._record_failure(stored, physical, current, error)
         except (Retryable, DatabaseUnavailable):
             raise
         declared, cutoff, path, ranges = plan
@@ -58,17 +76,21 @@ class JobKeeper:
                     path=path,
                     fingerprint=declaring.fingerprint(declared),
                     ranges=ranges,
-                    now=self._engine.now(connection),
+                    now=cutoff,
                     owner=self._owner,
                     behind=self._behind(connection, stored, physical, cutoff),
                 )
-                self._schedule_next(connection, stored, physical, cutoff)
-                policies.set_trouble(connection, physical.id, None)
+                policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
         except JobExists:
-            return None
+            return self._active(physical)
         self._listener.job_created(job)
         return self.settle(job.id) if not ranges else job
 
+    def _active(self, physical: PhysicalTable) -> Job | None:
+        with self._catalog.reading() as connection:
+            return next((job for job in stored_jobs.active_jobs(connection) if job.table_id == physical.id), None)
+
+    @retried
     def settle(self, job_id: int) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
         with self._catalog.writing() as connection:
@@ -77,14 +99,13 @@ class JobKeeper:
                 return job
             now = self._engine.now(connection)
             current = settings.load_settings(connection)
-            stored = next((p for p in policies.list_policies(connection) if p.id == job.policy_id), None)
-            spent = tasks.phases(connection, job_id)
+            stored = policies.get_policy(connection, job.policy_id)
+            spent = tasks.spent(connection, job_id)
             verdict = judge(job, stored, current, now, spent.worked)
             status = self._ending(connection, job, verdict.status if verdict.ends else None, now, current)
             if status is not None:
-                errors = tasks.last_errors(connection, job_id)
-                reason = verdict.reason if verdict.ends else _failure_reason(status, errors)
-                summary = _summary(job, spent, tasks.waits(connection, job_id), errors, now)
+                reason = verdict.reason if verdict.ends else None
+                summary = _summary(job, spent, now)
                 ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             elif verdict.status is JobStatus.PAUSED:
                 stored_jobs.mark_job(connection, job_id, JobStatus.PAUSED, verdict.reason, now)
@@ -97,13 +118,13 @@ class JobKeeper:
             self._listener.job_ended(job)
         return job
 
+    @retried
     def end(self, job_id: int, status: JobStatus, reason: str) -> Job:
         """End a job for a reason that was found while working on it."""
         with self._catalog.writing() as connection:
             now = self._engine.now(connection)
             job = stored_jobs.get_job(connection, job_id)
-            spent = tasks.phases(connection, job_id)
-            summary = _summary(job, spent, tasks.waits(connection, job_id), tasks.last_errors(connection, job_id), now)
+            summary = _summary(job, tasks.spent(connection, job_id), now)
             ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
@@ -132,15 +153,25 @@ class JobKeeper:
 
     def declared(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
         """The policy as it holds for one physical table."""
-        whole = declaring.load(self._engine, connection, stored)
+        found = self._described.get((stored.id, partition))
+        if found is None or found.version != stored.version or monotonic() > found.until:
+            declared = self._look(connection, stored, partition)
+            found = _Described(declared=declared, version=stored.version, until=monotonic() + DESCRIBED_SECONDS)
+            self._described[stored.id, partition] = found
+        return found.declared
+
+    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
         if partition is None:
-            return whole
-        leaf = next((t for t in self._engine.leaves(connection, whole.table) if t.name.partition == partition), None)
+            return declaring.load(self._engine, connection, stored)
+        whole = self.declared(connection, stored, None)
+        leaf = self._engine.leaf(connection, whole.table, partition)
         if leaf is None:
             raise Drift(f"partition {partition} of table {stored.table} does not exist any more")
         return replace(whole, table=leaf, policy=stored.policy.for_partition(partition))
 
-    def _record_failure(self, stored: StoredPolicy, physical: PhysicalTable, error: LapseError) -> Job | None:
+    def _record_failure(
+        self, stored: StoredPolicy, physical: PhysicalTable, current: Settings, error: LapseError
+    ) -> Job | None:
         """A failed job in the history is how a policy that cannot run is noticed."""
         try:
             with self._catalog.writing() as connection:
@@ -161,32 +192,22 @@ class JobKeeper:
                 stored_jobs.finish_job(
                     connection, job.id, JobStatus.FAILED, reason=error.message, summary=summary, now=now
                 )
-                self._schedule_next(connection, stored, physical, now)
-                policies.set_trouble(connection, physical.id, error.message)
+                due = next_run(stored.policy, current, after=now)
+                policies.schedule_table(connection, physical.id, due, trouble=error.message)
                 job = stored_jobs.get_job(connection, job.id)
         except JobExists:
-            return None
+            return self._active(physical)
         self._listener.job_created(job)
         self._listener.job_ended(job)
         return job
 
     def _behind(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, now: datetime) -> float:
-        last = stored_jobs.last_jobs(connection, complete=True).get(physical.id)
+        last = stored_jobs.last_complete_job(connection, physical.id)
         kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
         return kept.lateness / kept.within
 
-    def _schedule_next(
-        self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, now: datetime
-    ) -> None:
-        current = settings.load_settings(connection)
-        policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
 
-
-def _failure_reason(status: JobStatus, errors: list[str]) -> str | None:
-    return "; ".join(errors)[:1000] if status is JobStatus.FAILED and errors else None
-
-
-def _summary(job: Job, spent: Phases, waits: dict[str, float], errors: list[str], now: datetime) -> str:
+def _summary(job: Job, spent: Spent, now: datetime) -> str:
     counts = job.counts
     return json.dumps(
         {
@@ -204,7 +225,7 @@ def _summary(job: Job, spent: Phases, waits: dict[str, float], errors: list[str]
             "delete_seconds": round(spent.locked, 3),
             "waited_seconds": round(spent.waited, 3),
             "other_seconds": round(spent.other, 3),
-            "waits": waits,
-            "scan_task_err": "; ".join(errors)[:1000],
+            "waits": spent.waits,
+            "scan_task_err": "; ".join(spent.errors)[:1000],
         }
     )

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from lapse.catalog import Catalog
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.rates import give_back, take
-from lapse.errors import Retryable
 from lapse.model.settings import Settings
+from lapse.runner.retry import retried
 
-ATTEMPTS = 5
-"""Tries at a reservation that others disturb."""
 SLICE_SECONDS = 0.25
 """One batch may use up at most this much of a limit, so that the rate is smooth."""
 
@@ -56,18 +54,14 @@ class Limiter:
         if seconds > 0:
             wait(seconds, f"rate limit of {slowest.per_second} rows/s")
 
+    @retried
     def _reserve(self, limits: list[Limit], count: int) -> tuple[float, Limit]:
-        for attempt in range(ATTEMPTS):
-            try:
-                with self._catalog.writing() as connection:
-                    now = self._catalog.engine.stopwatch(connection)
-                    delays = [(take(connection, limit.name, limit.per_second, count, now), limit) for limit in limits]
-                break
-            except Retryable:
-                if attempt == ATTEMPTS - 1:
-                    raise
+        with self._catalog.writing() as connection:
+            now = self._catalog.engine.stopwatch(connection)
+            delays = [(take(connection, limit.name, limit.per_second, count, now), limit) for limit in limits]
         return max(delays, key=lambda delay: delay[0])
 
+    @retried
     def refund(self, limits: list[Limit], count: int) -> None:
         if not limits or count <= 0:
             return

@@ -10,7 +10,6 @@ from time import monotonic
 from lapse.catalog import Catalog, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.engines.base import Engine
 from lapse.errors import Drift
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
@@ -21,6 +20,7 @@ from lapse.runner.comments import CommentReader
 from lapse.runner.guard import Guard
 from lapse.runner.identity import DISARMED, IdentityGuard
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
@@ -71,10 +71,12 @@ class Scheduler:
             active = stored_jobs.active_jobs(connection)
         current = self._check_clock(now, current)
         by_id = {stored.id: stored for stored in everything}
+        jobs: dict[int, Job] = {}
         for job in active:
             if _is_unsettled(job, by_id.get(job.policy_id), current, now):
-                self._keeper.settle(job.id)
-        made: list[Job] = []
+                job = self._keeper.settle(job.id)
+            if job.status.is_active and (only is None or job.policy_id == only.id):
+                jobs[job.id] = job
         skipped = [Skip(table=table, reason=reason) for table, reason in problems.items()] if only is None else []
         for stored in known:
             if stored.source == policies.COMMENT and stored.table in problems:
@@ -96,11 +98,12 @@ class Scheduler:
                 reason = reasons[physical.id]
                 if reason is not None:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
-                elif (created := self._keeper.create(stored, physical)) is not None:
-                    made.append(created)
+                elif (made := self._keeper.create(stored, physical, current)) is not None:
+                    jobs[made.id] = made
         self._forget(now, current)
-        return Tick(jobs=tuple(self._to_work_on(known, made)), skipped=tuple(skipped))
+        return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped))
 
+    @retried
     def _look_again_later(
         self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
     ) -> None:
@@ -119,29 +122,34 @@ class Scheduler:
             settings.hold_clock(connection, reason, now)
             return settings.load_settings(connection)
 
-    def _to_work_on(self, known: list[StoredPolicy], made: list[Job]) -> list[Job]:
-        with self._catalog.reading() as connection:
-            active = stored_jobs.active_jobs(connection)
-        ids = {stored.id for stored in known}
-        found = {job.id: job for job in active if job.policy_id in ids}
-        return list(({job.id: job for job in made} | found).values())
-
     def _is_stale(self, stored: StoredPolicy, known: list[PhysicalTable], now: datetime) -> bool:
         """Tables are looked at when one is due, and else only now and then, for new partitions."""
         looked_at = self._synced_at.get(stored.id, float("-inf"))
         due = not known or any(_is_due(physical, now) for physical in known)
         return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
 
+    @retried
     def _sync(
         self, stored: StoredPolicy, known: list[PhysicalTable], others: Collection[TableName]
     ) -> list[PhysicalTable]:
-        partitions = leaf_names(self._catalog.engine, stored, others)
+        partitions = self._partitions(stored, others)
         self._synced_at[stored.id] = monotonic()
         if {physical.partition for physical in known} == set(partitions):
             return known
         with self._catalog.writing() as connection:
             return policies.sync_tables(connection, stored.id, partitions)
 
+    def _partitions(self, stored: StoredPolicy, others: Collection[TableName]) -> list[str | None]:
+        """Of the policy's table; `[None]` for a plain table, and for one that is gone: its job says so."""
+        engine = self._catalog.engine
+        with engine.connection() as connection:
+            try:
+                table = self._keeper.declared(connection, stored, None).table
+            except Drift:
+                return [None]
+            return declaring.partitions(engine, connection, table, others)
+
+    @retried
     def _forget(self, now: datetime, current: Settings) -> None:
         before = current.history_retention.subtracted_from(now)
         with self._catalog.reading() as connection:
@@ -151,16 +159,6 @@ class Scheduler:
             with self._catalog.writing() as connection:
                 stored_jobs.forget_jobs(connection, before=before)
                 workers.forget_workers(connection, silent_since=now - WORKER_MEMORY)
-
-
-def leaf_names(engine: Engine, stored: StoredPolicy, others: Collection[TableName]) -> list[str | None]:
-    """Partitions of the policy's table; `[None]` for a plain table, and for one that is gone: its job says so."""
-    with engine.connection() as connection:
-        try:
-            table = declaring.load(engine, connection, stored).table
-        except Drift:
-            return [None]
-        return declaring.partitions(engine, connection, table, others)
 
 
 def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now: datetime) -> bool:

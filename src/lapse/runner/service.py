@@ -17,6 +17,8 @@ class Service(ABC):
 
     name: ClassVar[str]
     seconds: ClassVar[float]
+    at_once: ClassVar[bool] = False
+    """Does the first round begin when the service starts?"""
 
     def __init__(self) -> None:
         self._closing = Event()
@@ -35,7 +37,9 @@ class Service(ABC):
             self._thread.join()
 
     def _loop(self) -> None:
-        while not self._closing.wait(self.seconds):
+        pause = 0.0 if self.at_once else self.seconds
+        while not self._closing.wait(pause):
+            pause = self.seconds
             try:
                 self.run_once()
             except LapseError as error:

@@ -41,9 +41,10 @@ class Supervisor(Service):
 
     def close(self) -> None:
         super().close()
-        # If it cannot be removed now, the row goes by its age.
-        with suppress(LapseError), self._catalog.writing() as connection:
-            workers.remove_worker(connection, self._worker_id)
+        if self._started_at is not None:
+            # If it cannot be removed now, the row goes by its age.
+            with suppress(LapseError), self._catalog.writing() as connection:
+                workers.remove_worker(connection, self._worker_id)
 
     def watch(self, runner: TaskRunner) -> None:
         with self._lock:
@@ -69,7 +70,7 @@ class Supervisor(Service):
             if runners:
                 known = {stored.id: stored for stored in policies.list_policies(connection)}
                 found = {job.id: job for job in jobs.active_jobs(connection)}
-                worked = {job_id: tasks.phases(connection, job_id).worked for job_id in found}
+                worked = {job_id: tasks.spent(connection, job_id).worked for job_id in found}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
             if job is None or stored is None or not judge(job, stored, current, now, worked[job.id]).goes_on:

@@ -24,6 +24,7 @@ from lapse.runner.batching import BatchSizer
 from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, Listener, TaskDone
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
+from lapse.runner.retry import retried
 
 GATE_SECONDS = 1.0
 """How often a closed gate is looked at again."""
@@ -114,9 +115,8 @@ class TaskRunner:
 
     def _run(self) -> Outcome:
         self._clocked_at = perf_counter()
-        with self._catalog.reading() as connection:
-            self._progress = stored_tasks.progress_of(connection, self.task.id)
         try:
+            self._progress = self._committed()
             self._deleter = self._engine.deleter(self._target, self.task.range, self._progress.cursor)
             while not self._stop.is_set():
                 if self._one_batch(self._deleter):
@@ -126,8 +126,7 @@ class TaskRunner:
         except Fenced:
             return Outcome.FENCED
         except LapseError as error:
-            self._progress = replace(self._progress, last_error=error.message)
-            self._resign()
+            self._give_back(error)
             raise
         return Outcome.RESIGNED
 
@@ -155,6 +154,7 @@ class TaskRunner:
         except Interrupted:
             if not self._stop.is_set():
                 raise
+            self._progress = self._committed()
         self._limiter.refund(self._deletes, limit - (batch.deleted if batch else 0))
         return batch is not None and self._after(batch, perf_counter() - started, deleter)
 
@@ -274,6 +274,17 @@ class TaskRunner:
         with suppress(Fenced):
             self._write(stored_tasks.resign_task)
 
+    def _give_back(self, error: LapseError) -> None:
+        with suppress(Fenced):
+            self._progress = replace(self._committed(), last_error=error.message)
+            self._write(stored_tasks.resign_task)
+
+    def _committed(self) -> Progress:
+        """What counts, at the start and after a failure: a commit whose answer was lost may have happened."""
+        with self._catalog.reading() as connection:
+            return stored_tasks.progress_of(connection, self.task.id)
+
+    @retried
     def _write(self, action: Callable[[Connection, Task, Progress], None]) -> None:
         self._spend()
         with self._catalog.writing() as connection:

@@ -7,9 +7,8 @@ import os
 import socket
 import uuid
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event, Semaphore, Thread
+from threading import Event, Lock, Semaphore, Thread
 
 from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
@@ -23,6 +22,7 @@ from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.promise import promise
+from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
@@ -60,6 +60,26 @@ class RunResult:
         return any(job.status is JobStatus.FAILED for job in self.jobs)
 
 
+class _Left:
+    """The jobs of one run: those still active, and those that were seen to end. Shared by its threads."""
+
+    def __init__(self, jobs: Collection[Job]) -> None:
+        self.active = frozenset(job.id for job in jobs if job.status.is_active)
+        self.ended: dict[int, Job] = {}
+        self.done = Event()
+        self._lock = Lock()
+
+    def note(self, job: Job | None) -> bool:
+        """A task of this job was worked on; False if there was none."""
+        if job is not None and not job.status.is_active:
+            with self._lock:
+                self.ended[job.id] = job
+                self.active -= {job.id}
+                if not self.active:
+                    self.done.set()
+        return job is not None
+
+
 class Worker:
     def __init__(self, catalog: Catalog, listener: Listener | None = None) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -93,10 +113,7 @@ class Worker:
         self._start()
         try:
             tick = self._scheduler.run_once(only=only)
-            wanted = [job.id for job in tick.jobs]
-            self._work_until_done(wanted)
-            with self._catalog.reading() as connection:
-                ended = tuple(stored_jobs.get_job(connection, job_id) for job_id in wanted)
+            ended = tuple(self._work_until_done(list(tick.jobs)))
             reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
@@ -129,9 +146,6 @@ class Worker:
             self._close()
 
     def _start(self) -> None:
-        with suppress(LapseError):
-            # A database that is away now is met again by whoever needs it.
-            self._controller.run_once()
         for service in (self._supervisor, self._counter, self._controller):
             service.start()
 
@@ -139,11 +153,11 @@ class Worker:
         for service in (self._controller, self._counter, self._supervisor):
             service.close()
 
-    def work_once(self, jobs: Collection[int] | None = None) -> bool:
-        """Claim one task and run it here; False if there was none to claim."""
+    def work_once(self, jobs: Collection[int] | None = None) -> Job | None:
+        """Claim one task and run it here; returns its job as it is then, or None if there was nothing to claim."""
         claimed = self._claim(jobs)
         if claimed is None:
-            return False
+            return None
         task, current = claimed
         job_id = task.job_id
         try:
@@ -151,8 +165,7 @@ class Worker:
         except (Retryable, DatabaseUnavailable):
             raise
         except LapseError as error:
-            self._keeper.end(job_id, JobStatus.FAILED, error.message)
-            return True
+            return self._keeper.end(job_id, JobStatus.FAILED, error.message)
         self._supervisor.watch(runner)
         if self._stop.is_set():
             # Asked to stop between the claim and the watch: `stop` could not know of this runner.
@@ -164,39 +177,41 @@ class Worker:
         finally:
             self._supervisor.release(runner)
             self._learned_sizes[runner.job.table_id] = runner.batch_size
-        self._keeper.settle(job_id)
-        return True
+        return self._keeper.settle(job_id)
 
-    def _work_until_done(self, wanted: list[int]) -> None:
+    def _work_until_done(self, wanted: list[Job]) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
-        done = Event()
+        left = _Left(wanted)
+        threads = min(self._wanted_threads(), sum(job.tasks_total for job in wanted))
         helpers = [
-            Thread(target=self._help, args=(number, wanted, done), name=f"lapse-task-{number}")
-            for number in range(1, self._wanted_threads())
+            Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)
         ]
         for helper in helpers:
             helper.start()
         try:
-            while wanted and not self._stop.is_set():
-                if self.work_once(wanted):
+            while left.active and not self._stop.is_set():
+                if left.note(self.work_once(left.active)):
                     continue
-                if not self._still_worked_on(wanted):
+                if not self._still_worked_on(left.active):
                     break
-                self._stop.wait(IDLE_SECONDS)
+                left.done.wait(IDLE_SECONDS)
         finally:
-            done.set()
+            left.done.set()
             for helper in helpers:
                 helper.join()
+        with self._catalog.reading() as connection:
+            return [left.ended.get(job.id) or stored_jobs.get_job(connection, job.id) for job in wanted]
 
-    def _help(self, number: int, wanted: list[int], done: Event) -> None:
-        while not done.wait(IDLE_SECONDS) and not self._stop.is_set():
+    def _help(self, number: int, left: _Left) -> None:
+        while not self._stop.is_set() and not left.done.is_set():
             try:
-                while self._may_work(number) and self.work_once(wanted):
+                while self._may_work(number) and left.note(self.work_once(left.active)):
                     continue
             except LapseError as error:
                 # The task went back to the others; the main thread meets the same trouble and reports it.
                 log.warning("a task was given back: %s", error.message)
                 return
+            left.done.wait(IDLE_SECONDS)
 
     def _serve_tasks(self, number: int) -> None:
         while not self._stop.is_set():
@@ -210,7 +225,7 @@ class Worker:
     def _may_work(self, number: int) -> bool:
         return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
 
-    def _still_worked_on(self, wanted: list[int]) -> bool:
+    def _still_worked_on(self, wanted: Collection[int]) -> bool:
         """Is somebody, here or elsewhere, at work on these jobs?"""
         with self._catalog.reading() as connection:
             now = self._engine.now(connection)
@@ -221,20 +236,21 @@ class Worker:
             self._keeper.settle(job.id)
         return live or any(job.status in (JobStatus.WAITING, JobStatus.RUNNING) for job in active)
 
+    @retried
     def _claim(self, jobs: Collection[int] | None) -> tuple[Task, Settings] | None:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
-            alive = silent_since(self._engine.now(connection), current)
-            if not tasks.any_claimable(connection, silent_since=alive, jobs=jobs):
-                return None
-        with self._catalog.writing() as connection:
             now = self._engine.now(connection)
             alive = silent_since(now, current)
+            found = tasks.claimable_tasks(connection, silent_since=alive, jobs=jobs)
+        if not found:
+            return None
+        with self._catalog.writing() as connection:
             if current.running_tasks != AUTO:
                 tasks.lock_claims(connection)
                 if tasks.running_tasks(connection, alive_since=alive) >= current.running_tasks:
                     return None
-            task = tasks.claim_task(connection, owner=self.id, now=now, silent_since=alive, jobs=jobs)
+            task = tasks.claim_task(connection, found, owner=self.id, now=now)
             if task is not None:
                 stored_jobs.start_job(connection, task.job_id, owner=self.id, now=now)
         return None if task is None else (task, current)
@@ -242,10 +258,10 @@ class Worker:
     def _prepare(self, task: Task, current: Settings) -> TaskRunner:
         with self._catalog.reading() as connection:
             job = stored_jobs.get_job(connection, task.job_id)
-            stored = next((p for p in policies.list_policies(connection) if p.id == job.policy_id), None)
+            stored = policies.get_policy(connection, job.policy_id)
             if stored is None:
                 raise Drift("the policy was removed")
-            last = stored_jobs.last_jobs(connection, complete=True).get(job.table_id)
+            last = stored_jobs.last_complete_job(connection, job.table_id)
             now = self._engine.now(connection)
         kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
         with self._engine.connection() as connection:

@@ -1,7 +1,8 @@
 """Deleting on MariaDB and MySQL: look without a lock, then delete what was found in one short transaction.
 
-One look reads at most a window of rows, however few of them have expired: the key at the window's end is found first,
-then the expired keys up to it, both by plain reads that lock nothing. The rows are deleted by key, with the condition
+One look reads at most a window of rows, however few of them have expired: the key at the window's end is found first
+(reckoned, where keys are numbers with few gaps), then the expired keys up to it, both by plain reads that lock nothing.
+The rows are deleted by key, with the condition
 repeated, by a statement that waits for nobody. If somebody holds one of them, the free ones are picked with SKIP
 LOCKED and only those deleted. Where a statement cannot refuse to wait (MySQL), they are always picked that way.
 
@@ -24,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.mysql import keys
-from lapse.engines.mysql.keys import INCLUSIVE, Key, Walk
+from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import quote
 from lapse.errors import DatabaseError, Retryable
 from lapse.model.job import KeyRange
@@ -34,8 +35,15 @@ READ_TARGET_SECONDS = 0.25
 FIRST_ROWS_PER_EXPIRED = 10.0
 MANY_ROWS_PER_EXPIRED = 30.0
 """Up to here deleting straight away is quicker than looking first."""
+BLIND_SHARE = 0.7
+"""Of the limit, how much a statement that deletes straight away aims at. One that reaches the limit does not know how
+far it came, and the next has to pass all it has deleted, which is slow until the server has purged it."""
 MIN_WINDOW = 500
 MAX_WINDOW = 200_000
+DENSE = 4.0
+"""Numbers per row, up to which the end of a window is reckoned and not looked up. It never holds too many rows."""
+RECKONED_WINDOWS = 16
+"""After as many, one is looked up again: there may be larger gaps now."""
 MAX_KEYS = 5_000
 """Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
 LOCK_WAIT_TIMEOUT = 1205
@@ -58,6 +66,8 @@ class Plan:
     free: str = ""
     free_in_delete: bool = True
     refuses_to_wait: bool = True
+    skips_locked: bool = True
+    """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
 
@@ -123,7 +133,7 @@ class MysqlDeleter(Deleter):
         self._guard = Lock()
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
-        limit = max(1, min(MAX_KEYS, int(limit / self._plan.rows_per_row)))
+        limit = max(1, int(limit / self._plan.rows_per_row))
         try:
             batch = self._step(limit, checkpoint)
         except DatabaseError as error:
@@ -141,7 +151,7 @@ class MysqlDeleter(Deleter):
                 quick = self._delete_blindly(connection, limit, checkpoint)
                 if quick is not None:
                     return quick
-                found, batch = self._find(connection, limit)
+                found, batch = self._find(connection, min(limit, MAX_KEYS))
                 if not found:
                     return batch
                 started = perf_counter()
@@ -181,12 +191,14 @@ class MysqlDeleter(Deleter):
         """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
 
     def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        if self._plan.refuses_to_wait:
+        if self._plan.refuses_to_wait or not self._plan.skips_locked:
             try:
                 return self._delete_all(connection, found, batch, checkpoint)
             except Retryable as error:
                 if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
                     raise
+                if not self._plan.skips_locked:
+                    return self._pass_by(connection, found, batch, checkpoint, error)
         return self._delete_free(connection, found, batch, checkpoint)
 
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
@@ -194,6 +206,17 @@ class MysqlDeleter(Deleter):
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             held = self._count_left(connection, found) if deleted < len(found) else 0
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
+            checkpoint(connection, batch)
+        return batch
+
+    def _pass_by(
+        self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint, error: Retryable
+    ) -> Batch:
+        """A row that somebody holds, once it stands alone: the caller halves the batch until it does."""
+        if len(found) > 1:
+            raise error
+        batch = replace(batch, selected=1, skipped=1)
+        with self._atomic(connection):
             checkpoint(connection, batch)
         return batch
 
@@ -225,6 +248,8 @@ class KeyDeleter(MysqlDeleter):
 
     _rows_per_expired = FIRST_ROWS_PER_EXPIRED
     _most = MAX_WINDOW
+    _numbers_per_row: float | None = None
+    _reckoned = 0
 
     def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         plan, walk = self._plan, self._plan.key
@@ -261,7 +286,7 @@ class KeyDeleter(MysqlDeleter):
         plan = self._plan
         if not plan.refuses_to_wait or plan.free or self._rows_per_expired > MANY_ROWS_PER_EXPIRED:
             return None
-        window, started = self._window_for(limit), perf_counter()
+        window, started = self._window_for(int(BLIND_SHARE * limit)), perf_counter()
         last, until = self._edge(connection, window)
         where = [*self._lower(), *until]
         if not where:
@@ -286,13 +311,36 @@ class KeyDeleter(MysqlDeleter):
 
     def _edge(self, connection: Connection, window: int) -> tuple[Key | None, list[str]]:
         """The last key of the window, None where the range ends before; and the condition for rows up to there."""
-        walk, upper = self._plan.key, self._upper()
-        row = connection.exec_driver_sql(
-            self._plan.select(
-                walk.selected, [*self._lower(), *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}"
-            )
-        ).first()
-        return (None, upper) if row is None else (tuple(row), [walk.until(tuple(row), inclusive=True)])
+        walk, upper, first = self._plan.key, self._upper(), self._number(self._cursor or self._span.start)
+        last = self._reckon(first, window) if first is not None else None
+        if last is None:
+            row = connection.exec_driver_sql(
+                self._plan.select(
+                    walk.selected, [*self._lower(), *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}"
+                )
+            ).first()
+            last = None if row is None else tuple(row)
+            self._reckoned = 0
+            self._numbers_per_row = None if first is None or last is None else abs(int(last[0]) - first) / window
+        return (None, upper) if last is None else (last, [walk.until(last, inclusive=True)])
+
+    def _reckon(self, first: int, window: int) -> Key | None:
+        """The end of a window that holds at most about as many rows; None where it has to be looked up."""
+        end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
+        per_row = self._numbers_per_row
+        if end is None or per_row is None or per_row > DENSE or self._reckoned >= RECKONED_WINDOWS:
+            return None
+        self._reckoned += 1
+        width = max(window, int(window * per_row))
+        last = first - width if self._plan.key.parts[0].descending else first + width
+        return (last,) if min(first, end) < last < max(first, end) else None
+
+    def _number(self, key: str | None) -> int | None:
+        """A key that is one whole number."""
+        parts = self._plan.key.parts
+        if key is None or len(parts) != 1 or parts[0].form is not Form.NUMBER:
+            return None
+        return int(keys.decode(key, self._plan.key)[0])
 
     def _window_for(self, limit: int) -> int:
         return max(MIN_WINDOW, min(int(self._rows_per_expired * limit), self._most))

@@ -33,6 +33,7 @@ from lapse.engines.mysql import (
     references,
     session,
     split,
+    survey,
 )
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
@@ -62,16 +63,17 @@ class MysqlEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.1,
-        rows_per_task=500_000,
+        rows_per_task=250_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
-        options = session.read_url(url)
+        self._options = options = session.read_url(url)
         super().__init__(session.open_database(options), clock)
         self._by_key = session.open_database(options, deleting=True, by_key_only=True)
         # The user's triggers run in the session of the delete, and may change other tables without a key.
         self._with_triggers = session.open_database(options, deleting=True)
+        self._replicas = session.open_replicas(options)
         self._flavour = flavour
         self._savepoints = count(1)
 
@@ -88,6 +90,8 @@ class MysqlEngine(Engine):
         super().close()
         self._by_key.dispose()
         self._with_triggers.dispose()
+        for replica in self._replicas.values():
+            replica.dispose()
 
     # Sessions
 
@@ -127,11 +131,17 @@ class MysqlEngine(Engine):
     @contextmanager
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', md5(DATABASE()))"
+        busy = Retryable("somebody else is installing Lapse's own tables in this database", hint="try again")
         with self.errors():
             if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
-                raise Retryable("somebody else is installing Lapse's own tables in this database")
+                raise busy
             try:
                 yield
+            except DBAPIError as error:
+                # The lock ends at the node of a Galera cluster: another node may be at it, too.
+                if failures.is_already_there(error):
+                    raise busy from error
+                raise
             finally:
                 if not connection.invalidated:
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")
@@ -149,7 +159,7 @@ class MysqlEngine(Engine):
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
 
     def gauges(self, connection: Connection) -> list[Gauge]:
-        return gauges.read(connection)
+        return gauges.read(connection, self._replicas)
 
     def stopwatch(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one()
@@ -212,7 +222,8 @@ class MysqlEngine(Engine):
         return [*references.advice(table), *paths.index_advice(declared)]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
-        return privileges.lacking(connection, declared)
+        wanted = None if self._options.binlog else self.flavour.binlog_privilege
+        return privileges.lacking(connection, declared, binlog_privilege=wanted)
 
     # Deleting
 
@@ -260,6 +271,7 @@ class MysqlEngine(Engine):
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
                 refuses_to_wait=self.flavour.can_refuse_to_wait,
+                skips_locked=inspect.storage_engine(connection, table.name) != myrocks.ENGINE,
                 rows_per_row=references.rows_per_row(connection, table),
             )
             index = target.path.index
@@ -287,7 +299,7 @@ class MysqlEngine(Engine):
     def survey(self, connection: Connection, target: Target) -> Survey:
         if target.path.kind is PathKind.NATIVE:
             return compaction.survey(connection, target.declared.table.name)
-        return paths.survey(connection, target)
+        return survey.survey(connection, target)
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)

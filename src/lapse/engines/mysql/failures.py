@@ -28,6 +28,7 @@ _UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442})
 """Foreign keys, and triggers that object."""
 _DRIFT = frozenset({1054, 1109, 1146, 1176, 1735, 1091})
 _READ_ONLY = frozenset({1290, 1792, 1836})
+_ALREADY_THERE = frozenset({1050, 1060, 1061, 1062})
 _DENIED = frozenset({1142, 1143, 1227, 1370, 1419})
 
 
@@ -50,6 +51,11 @@ def translate(error: DBAPIError) -> LapseError:
     if number in _DENIED:
         return DatabaseError(text, hint="`lapse doctor` prints the GRANT statements Lapse needs")
     return DatabaseError(text)
+
+
+def is_already_there(error: DBAPIError) -> bool:
+    """Did somebody else create the table, the index or the row first?"""
+    return _number_and_text(error.orig)[0] in _ALREADY_THERE
 
 
 def _number_and_text(error: Any) -> tuple[int, str]:

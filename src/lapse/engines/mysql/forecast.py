@@ -1,20 +1,21 @@
-"""How many rows expire when: counted in a small table, in a large one told by a sample of its keys.
+"""How many rows expire when: counted in a small table, in a large one told by a sample.
 
-What the optimizer says of a long index range is no help: it may be off by a factor of two. Where keys are no whole
-numbers the rows are counted, along the index on the expiry column if there is one.
+What the optimizer says of a long index range is no help: it may be off by a factor of two. Whole numbers as keys are
+sampled one by one, text and bytes a few rows at many places. Where keys are of other types the rows are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from math import isqrt
+from math import isqrt, sqrt
+from statistics import stdev
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared, Expiring
 from lapse.engines.buckets import bucket, running_totals
-from lapse.engines.mysql import condition, paths
+from lapse.engines.mysql import condition, inspect, keys, paths, split
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import quote, source
 from lapse.model.table import Table
@@ -24,6 +25,9 @@ SCANNED_ROWS = 200_000
 SAMPLE_POINTS = 20_000
 MIN_HITS = 2_000
 """Keys too sparse for this many hits make a sample too small to speak for the table."""
+PLACES, MIN_PLACES = 64, 8
+ROWS_PER_PLACE = 400
+"""Where keys are no whole numbers: how many places of the table are looked at, and how many rows at each."""
 _JITTER = 2_654_435_761
 """Moves each point within its own stretch, so that no pattern in the keys repeats in the sample."""
 _WHOLE_NUMBERS = ("int", "bigint", "mediumint", "smallint", "integer")
@@ -33,11 +37,9 @@ _DIGIT = " UNION ALL ".join(f"SELECT {digit}" + (" AS d" if digit == 0 else "") 
 def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
     table = declared.table
     conditions = [condition.at(connection, declared, instant) for instant in instants]
-    total = paths.estimate_rows(connection, table.name)
-    if not exact and total > SCANNED_ROWS:
-        found = _sampled(connection, table, conditions) if _has_number_key(table) else None
-        if found is not None:
-            return found
+    found = None if exact else sampled(connection, table, conditions)
+    if found is not None:
+        return found
     rows = _rows(connection, conditions, source(table.name))
     return Expiring(
         counts=running_totals([(row[0], row[1]) for row in rows], len(instants)),
@@ -49,6 +51,15 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
     )
 
 
+def sampled(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
+    """None for a table that can be scanned in a moment, or whose keys allow no sample."""
+    total = paths.estimate_rows(connection, table.name)
+    if total <= SCANNED_ROWS:
+        return None
+    by_number = _by_number(connection, table, conditions) if _has_number_key(table) else None
+    return by_number or _by_places(connection, table, conditions, total)
+
+
 def _has_number_key(table: Table) -> bool:
     if len(table.primary_key) != 1:
         return False
@@ -56,7 +67,7 @@ def _has_number_key(table: Table) -> bool:
     return column is not None and column.type.lower().split("(")[0].split()[0] in _WHOLE_NUMBERS
 
 
-def _sampled(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
+def _by_number(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
     """Each point is a key that may or may not be there: how many are says how many rows there are."""
     key = quote(table.primary_key[0])
     low, high = connection.exec_driver_sql(f"SELECT min({key}), max({key}) FROM {source(table.name)}").one()
@@ -83,6 +94,46 @@ def _sampled(connection: Connection, table: Table, conditions: Sequence[Conditio
         # Two standard deviations where half of the rows have expired, which is where they are largest.
         margin=hits * stride // isqrt(hits),
     )
+
+
+def _by_places(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring | None:
+    """The first rows of many ranges of the key; None where the key's type, or its values, make too few ranges."""
+    walk = keys.load(connection, table.name, inspect.key_index(table))
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    places = split.ranges(connection, source(table.name), walk, PLACES)
+    if len(places) < MIN_PLACES:
+        return None
+    looks = []
+    for place in places:
+        where = f" WHERE {walk.after(keys.decode(place.start, walk), inclusive=True)}" if place.start else ""
+        first = (
+            f"(SELECT {columns} FROM {source(table.name)} FORCE INDEX ({quote(walk.index)}){where}"
+            f" ORDER BY {walk.order} LIMIT {ROWS_PER_PLACE}) AS lapse_place"
+        )
+        looks.append(_rows(connection, conditions, first))
+    rows = [row for look in looks for row in look]
+    seen = sum(row[1] for row in rows)
+    return Expiring(
+        counts=tuple(count * total // seen for count in running_totals([(r[0], r[1]) for r in rows], len(conditions))),
+        rows=total,
+        bytes=paths.table_bytes(connection, table.name),
+        oldest=_oldest(rows),
+        exact=False,
+        method=f"sample of {seen:,} rows at {len(places)} places",
+        margin=int(total * _uncertainty([_shares(look, len(conditions)) for look in looks])),
+    )
+
+
+def _shares(look: list[tuple[int, int, datetime | None]], instants: int) -> list[float]:
+    """Of one place: the share of its rows that has expired at each instant."""
+    seen = sum(row[1] for row in look)
+    return [count / seen for count in running_totals([(row[0], row[1]) for row in look], instants)]
+
+
+def _uncertainty(places: Sequence[Sequence[float]]) -> float:
+    """Two standard deviations of the mean of all places, at the instant where they differ most."""
+    worst: float = max(stdev(shares) for shares in zip(*places, strict=True))
+    return 2 * worst / sqrt(len(places))
 
 
 def _rows(

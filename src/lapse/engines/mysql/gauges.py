@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection
+from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Gauge
@@ -14,10 +17,11 @@ HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
 LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
 FLOW_SOFT, FLOW_STOP = 0.05, 0.1
+NANOSECONDS = 1e9
 
 _STATUS = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_row_lock_current_waits', 'Innodb_history_list_length',"
-    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused')"
+    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns')"
 )
 _OTHERS = (
     "SELECT count(*) FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
@@ -27,7 +31,7 @@ _HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = '
 _REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
-def read(connection: Connection) -> list[Gauge]:
+def read(connection: Connection, replicas: Mapping[str, Database]) -> list[Gauge]:
     status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
     gauges = [
         _foreground(connection),
@@ -47,12 +51,24 @@ def read(connection: Connection) -> list[Gauge]:
             note="GRANT PROCESS to see the history list",
         ),
         _dirty(status),
-        _lag(connection),
+        _own_lag(connection),
+        *(_lag_of(name, database) for name, database in replicas.items()),
     ]
-    if "wsrep_flow_control_paused" in status:
-        paused = status["wsrep_flow_control_paused"]
-        gauges.append(Gauge(name="galera flow control", value=paused, soft=FLOW_SOFT, stop=FLOW_STOP))
-    return gauges
+    return [*gauges, *_flow_control(status)]
+
+
+def _flow_control(status: dict[str, float]) -> list[Gauge]:
+    """The share of the time for which a Galera cluster waits for its slowest node.
+
+    The server's own share is an average since it started, and says nothing of a cluster that is stuck now.
+    """
+    paused = status.get("wsrep_flow_control_paused_ns")
+    if paused is None:
+        return []
+    seconds = paused / NANOSECONDS
+    return [
+        Gauge(name="galera flow control", value=seconds, soft=FLOW_SOFT, stop=FLOW_STOP, counter=True, averaged=True)
+    ]
 
 
 def _foreground(connection: Connection) -> Gauge:
@@ -78,19 +94,41 @@ def _dirty(status: dict[str, float]) -> Gauge:
     return Gauge(name="dirty pages", value=share, soft=DIRTY_SOFT, stop=DIRTY_STOP, note="not in this server's status")
 
 
-def _lag(connection: Connection) -> Gauge:
+def _own_lag(connection: Connection) -> Gauge:
     """Of this server behind its own source; a primary has none."""
-    note: str | None = "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it"
-    value: float | None = None
+    behind = _seconds_behind(connection)
+    if behind is None:
+        return _lag("replica lag", None, "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it")
+    return _lag("replica lag", max((seconds for seconds in behind if seconds is not None), default=0.0))
+
+
+def _lag_of(name: str, replica: Database) -> Gauge:
+    """A replica that cannot be asked, or that has stopped, may be any time behind."""
+    try:
+        with replica.connect() as connection:
+            behind = _seconds_behind(connection)
+    except DBAPIError:
+        return _lag(f"replica lag of {name}", LAG_STOP_SECONDS, "it cannot be reached")
+    seconds = [LAG_STOP_SECONDS if each is None else each for each in behind or [None]]
+    return _lag(
+        f"replica lag of {name}", max(seconds), "it does not replicate, or does not say" if not behind else None
+    )
+
+
+def _seconds_behind(connection: Connection) -> list[float | None] | None:
+    """Behind each source, None for one that is not followed now; None instead of a list if this role may not see it."""
     for statement in _REPLICAS:
         try:
             rows = connection.exec_driver_sql(statement).mappings().all()
         except DBAPIError:
             continue
-        behind = [row.get("Seconds_Behind_Master", row.get("Seconds_Behind_Source")) for row in rows]
-        value, note = max((float(seconds) for seconds in behind if seconds is not None), default=0.0), None
-        break
-    return Gauge(name="replica lag", value=value, soft=LAG_SOFT_SECONDS, stop=LAG_STOP_SECONDS, unit=" s", note=note)
+        found = [row.get("Seconds_Behind_Master", row.get("Seconds_Behind_Source")) for row in rows]
+        return [None if seconds is None else float(seconds) for seconds in found]
+    return None
+
+
+def _lag(name: str, value: float | None, note: str | None = None) -> Gauge:
+    return Gauge(name=name, value=value, soft=LAG_SOFT_SECONDS, stop=LAG_STOP_SECONDS, unit=" s", note=note)
 
 
 def _is_number(value: object) -> bool:

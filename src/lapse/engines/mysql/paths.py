@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared, Footprint, Survey, Target
+from lapse.engines.base import Advice, Declared, Footprint
 from lapse.engines.mysql import condition, myrocks, partition, parts
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
@@ -76,26 +76,6 @@ def estimate_rows(connection: Connection, name: TableName) -> int:
 def footprint(connection: Connection, name: TableName) -> Footprint:
     """The server counts no inserts of a single table unless it was told to."""
     return Footprint(bytes=table_bytes(connection, name))
-
-
-def survey(connection: Connection, target: Target) -> Survey:
-    """Every row is read, without a lock."""
-    table = target.declared.table
-    found = condition.at(connection, target.declared, target.cutoff)
-    rows, expired, oldest, newest = connection.exec_driver_sql(
-        f"SELECT count(*), coalesce(sum({found.sql} IS TRUE), 0), min(if({found.sql}, {found.moment}, NULL)),"
-        f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
-    ).one()
-    size = table_bytes(connection, table.name)
-    return Survey(
-        rows=int(rows),
-        expired=int(expired),
-        oldest=instant(oldest, found.zone),
-        newest=instant(newest, found.zone),
-        bytes=None if size is None or not rows else size * int(expired) // int(rows),
-        exact=True,
-        method="scan",
-    )
 
 
 def _count_up_to(connection: Connection, name: TableName, index: Index, found: Condition, most: int) -> int:

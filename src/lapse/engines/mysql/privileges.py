@@ -15,8 +15,11 @@ _ON_TABLE = ("SELECT", "DELETE")
 _ON_CATALOG = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def lacking(connection: Connection, declared: Declared) -> list[Advice]:
-    """Declaring a policy takes more (ALTER, TRIGGER, CREATE VIEW); a worker never declares."""
+def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str | None) -> list[Advice]:
+    """Declaring a policy takes more (ALTER, TRIGGER, CREATE VIEW); a worker never declares.
+
+    `binlog_privilege` is what keeping deletes out of the binary log takes, where that is wanted.
+    """
     if connection.exec_driver_sql("SELECT CURRENT_ROLE()").scalar() not in (None, "NONE"):
         # What a role gives cannot be told from these views.
         return []
@@ -33,6 +36,13 @@ def lacking(connection: Connection, declared: Declared) -> list[Advice]:
     missing = _missing(connection, grantee, own, "lapse_task", _ON_CATALOG)
     if missing:
         found.append(_advice(missing, f"{quote(own)}.*", account))
+    if binlog_privilege and len(_missing(connection, grantee, None, None, (binlog_privilege, "SUPER"))) == 2:
+        found.append(
+            Advice(
+                text=f"{account} may not keep deletes out of the binary log, as lapse_binlog=off in the URL asks",
+                statement=f"GRANT {binlog_privilege} ON *.* TO {account};",
+            )
+        )
     if parts.is_native(connection, declared.table) and _missing(connection, grantee, None, None, ("SUPER",)):
         found.append(
             Advice(

@@ -13,6 +13,9 @@ from lapse.errors import UnsupportedUrl
 
 DRIVER = "mysql+pymysql"
 BINLOG_OPTION = "lapse_binlog"
+REPLICAS_OPTION = "lapse_replicas"
+REPLICA_SECONDS = 2
+"""How long a replica may take to answer before it counts as late."""
 POOL_SIZE = 10
 MAX_OVERFLOW = 50
 PATIENT_SECONDS = 5
@@ -56,6 +59,11 @@ class Flavour:
         """May a sub-query of a DELETE read the same table?"""
         return self.is_mariadb
 
+    @property
+    def binlog_privilege(self) -> str:
+        """What a session needs to keep its changes out of the binary log."""
+        return "BINLOG ADMIN" if self.is_mariadb else "SESSION_VARIABLES_ADMIN"
+
     def check(self) -> None:
         wanted = MINIMUM[self.product]
         if self.version < wanted:
@@ -69,6 +77,7 @@ class Options:
 
     url: URL
     binlog: bool
+    replicas: tuple[URL, ...] = ()
 
 
 def read_url(url: URL) -> Options:
@@ -89,8 +98,29 @@ def read_url(url: URL) -> Options:
     binlog = str(url.query.get(BINLOG_OPTION, "on")).lower()
     if binlog not in ("on", "off"):
         raise UnsupportedUrl(f"{BINLOG_OPTION}={binlog} in the URL: must be on or off")
-    plain = url.difference_update_query([BINLOG_OPTION]).set(drivername=DRIVER)
-    return Options(url=plain, binlog=binlog == "on")
+    plain = url.difference_update_query([BINLOG_OPTION, REPLICAS_OPTION]).set(drivername=DRIVER)
+    addresses = str(url.query.get(REPLICAS_OPTION, "")).split(",")
+    replicas = tuple(_replica(plain, address.strip()) for address in addresses if address.strip())
+    return Options(url=plain, binlog=binlog == "on", replicas=replicas)
+
+
+def _replica(primary: URL, address: str) -> URL:
+    """Reached like the primary, on another host or port."""
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+    if not host or (port and not port.isdecimal()):
+        raise UnsupportedUrl(f"{REPLICAS_OPTION}={address} in the URL: must be host or host:port, separated by commas")
+    return primary.set(host=host.strip("[]"), port=int(port) if port else primary.port)
+
+
+def open_replicas(options: Options) -> dict[str, Database]:
+    """Pools for asking each replica how far behind it is, by `host:port`."""
+    timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
+    return {
+        f"{url.host}:{url.port}" if url.port else str(url.host): create_engine(
+            url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True, connect_args=timeouts
+        )
+        for url in options.replicas
+    }
 
 
 def open_database(options: Options, *, deleting: bool = False, by_key_only: bool = False) -> Database:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 
 from sqlalchemy import Connection
@@ -10,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, PostgresDeleter, Seen, Work
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, UNHURRIED, PostgresDeleter, Seen, Work
 from lapse.engines.postgres.session import roll_back, sqlstate
 
 SCAN_SECONDS = 0.05
@@ -54,7 +55,7 @@ class BlockDeleter(PostgresDeleter):
         (first, line), end = self._position, min(self._end, self._position[0] + blocks)
         try:
             self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
-            rows = connection.exec_driver_sql(self._sweep_statement(first, line, end)).rowcount
+            rows = connection.exec_driver_sql(self._sweep_statement(first, line, end) + UNHURRIED).rowcount
             batch = Batch(
                 examined=max(rows, int((end - first) * self._work.rows_per_block)),
                 selected=rows,
@@ -80,8 +81,9 @@ class BlockDeleter(PostgresDeleter):
         self._density = rows / (end - first)
         if rows > limit:
             return None
-        self._fit(rows, limit, perf_counter() - started)
-        return batch
+        seconds = perf_counter() - started
+        self._fit(rows, limit, seconds)
+        return replace(batch, locked_seconds=seconds)
 
     def _sweep_statement(self, first: int, line: int, end: int) -> str:
         return GuardedDelete(

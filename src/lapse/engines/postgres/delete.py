@@ -42,6 +42,9 @@ CAREFUL_MS = 200
 CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 
+UNHURRIED = "; SET LOCAL lock_timeout = 0"
+"""Said with the statement that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
+
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")
 """Constraint violations, check options, and exceptions raised by the user's own triggers."""
@@ -151,7 +154,7 @@ class PostgresDeleter(InterruptibleDeleter):
         sql = self._statement(limit, careful=careful)
         try:
             self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
-            seen = Seen(**connection.exec_driver_sql(sql).mappings().one())
+            seen = Seen(**connection.exec_driver_sql(sql + UNHURRIED).mappings().one())
             batch = self._batch(seen, limit)
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Event, Timer
 
 from sqlalchemy import Connection
@@ -74,8 +75,16 @@ class PartitionDeleter(InterruptibleDeleter):
                 raise
             # Somebody is detaching another partition, or this one: a mark would say that it was us.
             leaving.write(connection, self._name, place.comment)
+            self._make_way(connection, place.parent)
             raise Retryable(reason_of(error)) from error
         return begun
+
+    def _make_way(self, connection: Connection, parent: str) -> None:
+        """Only one partition at a time can be detached, and nobody may be at work on the one that a job began with."""
+        other = leaving.pending_below(connection, parent)
+        if other is not None:
+            with suppress(DBAPIError), transaction(connection, _SETTINGS):
+                connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {relation(other)} FINALIZE")
 
     def _run_for(self, connection: Connection, seconds: float, sql: str) -> None:
         """Outside a transaction there is no SET LOCAL, so the time is kept here."""
@@ -95,6 +104,8 @@ class PartitionDeleter(InterruptibleDeleter):
             raise Retryable(f"others still use the table from which {self._name} is detached") from error
         finally:
             timer.cancel()
+            # A cancellation that comes late must find the session idle, not at its next statement.
+            timer.join()
 
     def _finalize(self, connection: Connection, parent: str, checkpoint: Checkpoint) -> Batch:
         ended = Batch(cursor="detached")

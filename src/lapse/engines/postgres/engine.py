@@ -64,7 +64,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         target_seconds=0.07,
-        rows_per_task=500_000,
+        rows_per_task=250_000,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -135,11 +135,20 @@ class PostgresEngine(Engine):
     def describe(self, connection: Connection, name: TableName) -> Table:
         return inspect.describe(connection, name)
 
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        return inspect.full_name(connection, name)
+
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         return partitions.leaves(connection, table)
+
+    def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
+        return partitions.leaf_names(connection, table)
+
+    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
+        return partitions.leaf(connection, table, partition)
 
     def standalone_name(self, leaf: TableName) -> TableName | None:
         return None if leaf.partition is None else own_name(leaf)
@@ -332,17 +341,16 @@ class PostgresEngine(Engine):
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
             return [KeyRange()]
-        blocks = survey.blocks(connection, target.declared.table)
-        edges = sorted({blocks * i // pieces for i in range(pieces + 1)})
+        with self._reading(connection):
+            first, end = survey.expired_blocks(connection, target)
+        edges = sorted({first + (end - first) * i // pieces for i in range(pieces + 1)})
         return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
         with self.connection() as connection:
-            blocks = survey.blocks(connection, table)
-            density = survey.estimate_rows(connection, table) / blocks if blocks else 0.0
-            decoded = connection.exec_driver_sql("SELECT current_setting('wal_level')").scalar_one() == "logical"
-            guarded = inspect.has_row_triggers(connection, table.name)
+            heap = inspect.heap(connection, table.name)
+            density = heap.rows_per_block or survey.rows_per_block(connection, table)
             _, mark = leaving.read(table.comment)
             if mark is not None and path.kind is not PathKind.PARTITION:
                 self._unmark(connection, table)
@@ -353,8 +361,8 @@ class PostgresEngine(Engine):
             cursor=cursor,
             connect=self.connection,
             rows_per_block=density,
-            has_row_triggers=guarded,
-            message=_message(target) if decoded else None,
+            has_row_triggers=heap.has_row_triggers,
+            message=_message(target) if heap.is_decoded else None,
             origin=target.declared.policy.replication_origin,
         )
         if path.kind is PathKind.PARTITION:

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from lapse.engines.expression import ExpressionWriter
 from lapse.engines.postgres.names import instant, literal, micros, months, quote, shifted
-from lapse.errors import Drift, Unsupported
+from lapse.errors import Unsupported
 from lapse.model import expression as ex
 from lapse.model.expression import Node
 from lapse.model.interval import Interval
-from lapse.model.table import Column, Table, TimeFormat
+from lapse.model.table import Column, TimeFormat
 
 INSTANT = "timestamp with time zone"
 WALL_CLOCKS = ("timestamp without time zone", "date")
 NUMBERS = frozenset({"bigint", "integer", "numeric", "double precision"})
 UNITS_PER_SECOND = {TimeFormat.UNIX: 1, TimeFormat.UNIX_MS: 1000}
 """How a number can be a time, by `ttl_time_format`."""
-_SAME_IN_POSTGRES = frozenset({"lower", "upper", "length", "abs", "round"})
 _CASTS = {"integer": "bigint", "float": "double precision", "text": "text", "boolean": "boolean"}
 _ISO_TEXT = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|[+-]\d{2}(:?\d{2})?)?)?\s*$"
 _ZONED_TEXT = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)\s*$"
@@ -36,99 +36,88 @@ def base_type(column: Column) -> str:
     return name.partition("(")[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Writer:
-    """`now` is SQL for the current instant, `zone` where wall-clock values are read, `format` how numbers are times."""
+@dataclass(frozen=True, kw_only=True)
+class Writer(ExpressionWriter):
+    """`zone` is where wall-clock values are read, `format` how numbers are times."""
 
-    table: Table
-    now: str
     zone: str
     format: TimeFormat | None = None
 
+    product = "PostgreSQL"
+    null_time = "NULL::timestamptz"
+
     def time(self, node: Node) -> str:
-        """SQL for `node` as an instant."""
         wall = self._wall(node)
         if wall is not None:
             return self._from_wall(wall)
         match node:
-            case ex.ColumnRef(name=name):
-                return self._time_column(name)
-            case ex.Text(value=value):
-                return instant(_moment(value, self.zone))
-            case ex.Now():
-                return self.now
-            case ex.Null():
-                return "NULL::timestamptz"
-            case ex.Binary(operator="+" | "-" as sign, left=left, right=ex.Span(interval=interval)):
-                return shifted(self.time(left), interval, sign)
-            case ex.Binary(operator="+", left=ex.Span() as span, right=right):
-                return self.time(ex.Binary("+", right, span))
-            case ex.Binary(operator="+" | "-" as sign, left=left, right=right) if self._is_span(right):
+            case ex.Binary(operator="+" | "-" as sign, left=left, right=right) if self._is_computed_span(right):
                 return f"(({self.time(left)} AT TIME ZONE 'UTC' {sign} {self._span(right)}) AT TIME ZONE 'UTC')"
-            case ex.Binary(operator="+", left=left, right=right) if self._is_span(left):
+            case ex.Binary(operator="+", left=left, right=right) if self._is_computed_span(left):
                 return self.time(ex.Binary("+", right, left))
-            case ex.Case(branches=branches, otherwise=otherwise):
-                whens = " ".join(f"WHEN {self.value(test)} THEN {self.time(then)}" for test, then in branches)
-                return f"(CASE {whens} ELSE {self.time(otherwise)} END)"
-            case ex.Call(function=function, arguments=arguments) if function in ex.CHOICES:
-                return f"{function}({', '.join(self.time(argument) for argument in arguments)})"
-            case ex.Call(function="to_timestamp", arguments=(seconds,)):
-                return f"to_timestamp({self.value(seconds)})"
-            case ex.Cast(operand=operand, type="timestamptz"):
-                return self.time(operand)
-            case ex.JsonPath():
-                return self._text_as_time(self.value(node))
-        raise Unsupported(f"the expiration expression must give a time, and {_words(node)} does not")
+        return super().time(node)
 
     def value(self, node: Node) -> str:
-        """SQL for `node` as whatever it is."""
-        if self._is_time(node):
-            return self.time(node)
         match node:
-            case ex.ColumnRef(name=name):
-                return quote(self._column(name).name)
-            case ex.Text(value=text):
-                return literal(text)
-            case ex.Number(digits=digits):
-                return digits
-            case ex.Boolean(value=truth):
-                return "TRUE" if truth else "FALSE"
-            case ex.Null():
-                return "NULL"
-            case ex.Span():
+            case ex.Span() | ex.Cast(type="interval"):
                 return self._span(node)
-            case ex.Unary(operator=operator, operand=operand):
-                inner = self.value(operand)
-                return f"({inner} {operator})" if operator.startswith("IS") else f"({operator} {inner})"
-            case ex.Binary(operator=operator, left=left, right=right):
-                return self._binary(operator, left, right)
-            case ex.Case(branches=branches, otherwise=otherwise):
-                whens = " ".join(f"WHEN {self.value(test)} THEN {self.value(then)}" for test, then in branches)
-                return f"(CASE {whens} ELSE {self.value(otherwise)} END)"
-            case ex.Membership(operand=operand, choices=choices):
-                side = self.time if self._is_time(operand) else self.value
-                return f"({side(operand)} IN ({', '.join(side(choice) for choice in choices)}))"
-            case ex.Call(function=function, arguments=arguments) if function in ex.CHOICES | _SAME_IN_POSTGRES:
-                return f"{function}({', '.join(self.value(argument) for argument in arguments)})"
-            case ex.Cast(operand=operand, type="interval"):
-                return self._span(node)
-            case ex.Cast(operand=operand, type=kind) if kind in _CASTS:
-                return f"({self.value(operand)})::{_CASTS[kind]}"
-            case ex.JsonPath(document=document, path=path):
-                return f"({self._document(document)} #>> ARRAY[{', '.join(literal(str(key)) for key in path)}])"
-        raise Unsupported(f"PostgreSQL cannot compute {_words(node)} in an expiration expression")
+        return super().value(node)
 
-    def _binary(self, operator: str, left: Node, right: Node) -> str:
-        if operator in ex.COMPARISONS and (self._is_time(left) or self._is_time(right)):
-            return f"({self.time(left)} {operator} {self.time(right)})"
-        return f"({self.value(left)} {operator} {self.value(right)})"
+    def quote(self, name: str) -> str:
+        return quote(name)
+
+    def literal(self, text: str) -> str:
+        return literal(text)
+
+    def zoned(self, wall: datetime) -> datetime:
+        return wall.replace(tzinfo=ZoneInfo(self.zone), fold=1)
+
+    def holds_time(self, column: Column) -> bool:
+        return base_type(column) in (INSTANT, *WALL_CLOCKS)
+
+    def column_time(self, column: Column) -> str:
+        if base_type(column) == INSTANT:
+            return quote(column.name)
+        if base_type(column) in ("text", "character varying", "character"):
+            return self.text_time(quote(column.name))
+        if base_type(column) in NUMBERS and self.format in UNITS_PER_SECOND:
+            return from_number(column, self.format)
+        raise Unsupported(
+            f"column {column.name} has the type {column.type}, which is no time",
+            hint="use a timestamp or date column, to_timestamp(seconds), or set ttl_time_format",
+        )
+
+    def instant(self, moment: datetime) -> str:
+        return instant(moment)
+
+    def shifted(self, instant: str, interval: Interval, sign: str) -> str:
+        return shifted(instant, interval, sign)
+
+    def from_seconds(self, seconds: str) -> str:
+        return f"to_timestamp({seconds})"
+
+    def start_of_day(self, instant: str) -> str:
+        return self._from_wall(f"({instant} AT TIME ZONE {literal(self.zone)})::date::timestamp")
+
+    def text_time(self, text: str) -> str:
+        return (
+            f"(CASE WHEN {text} !~* {literal(_ISO_TEXT)} THEN NULL"
+            f" WHEN {text} ~* {literal(_ZONED_TEXT)} THEN ({text})::timestamptz"
+            f" ELSE {self._from_wall(f'({text})::timestamp')} END)"
+        )
+
+    def cast(self, value: str, kind: str) -> str | None:
+        return f"({value})::{_CASTS[kind]}" if kind in _CASTS else None
+
+    def json_text(self, document: Node, path: tuple[str | int, ...]) -> str:
+        return f"({self._document(document)} #>> ARRAY[{', '.join(literal(str(key)) for key in path)}])"
 
     # Wall-clock time: stays what it is through arithmetic, and becomes an instant at the end.
 
     def _wall(self, node: Node) -> str | None:
         match node:
             case ex.ColumnRef(name=name):
-                column = self._column(name)
+                column = self.column(name)
                 return f"{quote(column.name)}::timestamp" if base_type(column) in WALL_CLOCKS else None
             case ex.Binary(operator="+" | "-" as sign, left=left, right=ex.Span(interval=interval)):
                 wall = self._wall(left)
@@ -146,59 +135,28 @@ class Writer:
     def _from_wall(self, wall: str) -> str:
         return f"({wall} AT TIME ZONE {literal(self.zone)})"
 
-    def _time_column(self, name: str) -> str:
-        column = self._column(name)
-        if base_type(column) == INSTANT:
-            return quote(column.name)
-        if base_type(column) in ("text", "character varying", "character"):
-            return self._text_as_time(quote(column.name))
-        if base_type(column) in NUMBERS and self.format in UNITS_PER_SECOND:
-            return from_number(column, self.format)
-        raise Unsupported(
-            f"column {column.name} has the type {column.type}, which is no time",
-            hint="use a timestamp or date column, to_timestamp(seconds), or set ttl_time_format",
-        )
-
-    def _text_as_time(self, text: str) -> str:
-        """NULL, which never expires, for text that is not written as a time."""
-        return (
-            f"(CASE WHEN {text} !~* {literal(_ISO_TEXT)} THEN NULL"
-            f" WHEN {text} ~* {literal(_ZONED_TEXT)} THEN ({text})::timestamptz"
-            f" ELSE {self._from_wall(f'({text})::timestamp')} END)"
-        )
-
     def _document(self, node: Node) -> str:
-        if isinstance(node, ex.ColumnRef) and self._column(node.name).type not in ("json", "jsonb"):
-            return f"({quote(self._column(node.name).name)})::jsonb"
+        if isinstance(node, ex.ColumnRef) and self.column(node.name).type not in ("json", "jsonb"):
+            return f"({quote(self.column(node.name).name)})::jsonb"
         return self.value(node)
 
     # What kind of thing a node is
 
-    def _is_time(self, node: Node) -> bool:
+    def is_time(self, node: Node) -> bool:
         match node:
-            case ex.Now():
-                return True
-            case ex.ColumnRef(name=name):
-                return base_type(self._column(name)) in (INSTANT, *WALL_CLOCKS)
             case ex.Binary(operator="+" | "-", left=left, right=right):
-                return (self._is_time(left) and self._is_span(right)) or (self._is_span(left) and self._is_time(right))
-            case ex.Cast(type=kind):
-                return kind in ex.TIME_TYPES
-            case ex.Call(function="to_timestamp" | "date_trunc_day"):
-                return True
-            case ex.Call(function=function, arguments=arguments) if function in ex.CHOICES:
-                return any(self._is_time(argument) for argument in arguments)
-            case ex.Case(branches=branches, otherwise=otherwise):
-                return any(self._is_time(then) for _, then in branches) or self._is_time(otherwise)
-            case _:
-                return False
+                return (self.is_time(left) and self._is_span(right)) or (self._is_span(left) and self.is_time(right))
+        return super().is_time(node)
+
+    def _is_computed_span(self, node: Node) -> bool:
+        return not isinstance(node, ex.Span) and self._is_span(node)
 
     def _is_span(self, node: Node) -> bool:
         match node:
             case ex.Span() | ex.Cast(type="interval"):
                 return True
             case ex.ColumnRef(name=name):
-                return base_type(self._column(name)).startswith("interval")
+                return base_type(self.column(name)).startswith("interval")
             case ex.Binary(operator="*", left=left, right=right):
                 return self._is_span(left) or self._is_span(right)
             case _:
@@ -215,12 +173,6 @@ class Writer:
             case _:
                 return self.value(node)
 
-    def _column(self, name: str) -> Column:
-        column = self.table.column(name)
-        if column is None:
-            raise Drift(f"table {self.table.name} has no column {name}, which its TTL policy reads")
-        return column
-
 
 def from_number(column: Column, fmt: TimeFormat) -> str:
     """The instant that a number stands for."""
@@ -231,29 +183,3 @@ def wall_shifted(wall: str, interval: Interval, sign: str) -> str:
     if interval.months:
         wall = f"({wall} {sign} {months(interval.months)})"
     return f"({wall} {sign} {micros(interval.micros)})" if interval.micros else wall
-
-
-def _moment(text: str, zone: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Unsupported(f"{text!r} is no time; write it as 'YYYY-MM-DD HH:MM:SS'") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone), fold=1)
-
-
-def _words(node: Node) -> str:
-    match node:
-        case ex.Call(function=function):
-            return f"{function}(…)"
-        case ex.Number(digits=digits):
-            return f"the number {digits}"
-        case ex.Boolean(value=truth):
-            return str(truth).lower()
-        case ex.Binary(operator=operator):
-            return f"the result of {operator}"
-        case ex.Cast(type=kind):
-            return f"a cast to {kind}"
-        case ex.Span():
-            return "an interval"
-        case _:
-            return "this part of it"

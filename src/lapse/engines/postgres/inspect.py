@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
 from lapse.engines.postgres.names import CATALOG_SCHEMA, LEAVING_MARK, own_name, quote, relation
-from lapse.errors import TableNotFound
+from lapse.errors import Drift, TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
 _KINDS = {
@@ -146,6 +147,14 @@ def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | No
     return next(iter(rows(connection, _RELATION, {"name": text})), None)
 
 
+def full_name(connection: Connection, name: TableName) -> TableName:
+    """With the schema in which the search path finds it."""
+    found = relation_row(connection, name)
+    if found is None:
+        raise TableNotFound(f"there is no table {name} in this database")
+    return TableName(str(found["relname"]), str(found["nspname"]), name.partition)
+
+
 def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
     """The leaves of a partitioned table, to any depth, as the tables they are; foreign tables are left out."""
     found = relation_row(connection, name)
@@ -165,16 +174,30 @@ def table_names(connection: Connection) -> list[TableName]:
     return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
 
 
-def has_row_triggers(connection: Connection, name: TableName) -> bool:
-    """Is there a BEFORE DELETE trigger for each row (bits 1, 2 and 8), or a rule, that could keep rows?"""
-    found = rows(
-        connection,
-        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass(%(name)s)"
-        " AND tgtype & 11 = 11 AND NOT tgisinternal) OR (SELECT relhasrules FROM pg_catalog.pg_class"
-        " WHERE oid = to_regclass(%(name)s)) AS guarded",
-        {"name": relation(name)},
-    )
-    return bool(found[0]["guarded"])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heap:
+    """What matters for deleting. `has_row_triggers`: a BEFORE DELETE trigger for each row (bits 1, 2 and 8), or a rule,
+    could keep rows. `is_decoded`: somebody may read the table's changes."""
+
+    rows_per_block: float
+    has_row_triggers: bool
+    is_decoded: bool
+
+
+_HEAP = """
+    SELECT CASE WHEN relpages > 0 AND reltuples > 0 THEN reltuples / relpages ELSE 0 END AS rows_per_block,
+           relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
+                                   WHERE tgrelid = c.oid AND tgtype & 11 = 11 AND NOT tgisinternal) AS has_row_triggers,
+           current_setting('wal_level') = 'logical' AS is_decoded
+      FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
+
+
+def heap(connection: Connection, name: TableName) -> Heap:
+    found = next(iter(rows(connection, _HEAP, {"name": relation(name)})), None)
+    if found is None:
+        what = f"partition {name.partition} of table {TableName(name.name, name.schema)}" if name.partition else name
+        raise Drift(f"{what} does not exist any more")
+    return Heap(**found)
 
 
 def comments(connection: Connection) -> list[tuple[TableName, str]]:

@@ -33,6 +33,13 @@ _MARKED = """
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind = 'r' AND position(%(mark)s IN d.description) > 0"""
 
+_PENDING = """
+    SELECT c.relname, n.nspname, obj_description(c.oid, 'pg_class') AS comment
+      FROM pg_catalog.pg_inherits i
+      JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE i.inhparent = to_regclass(%(parent)s) AND i.inhdetachpending"""
+
 _IS_ABOVE = "SELECT to_regclass(%(parent)s) IN (SELECT relid FROM pg_partition_tree(to_regclass(%(root)s))) AS above"
 
 
@@ -98,6 +105,14 @@ def read(comment: str | None) -> tuple[str | None, Mark | None]:
 def write(connection: Connection, leaf: TableName, comment: str | None) -> None:
     text = "NULL" if comment is None else literal(comment)
     connection.exec_driver_sql(f"COMMENT ON TABLE {relation(leaf)} IS {text}")
+
+
+def pending_below(connection: Connection, parent: str) -> TableName | None:
+    """The partition whose detachment a job has begun and not ended; there is at most one."""
+    for row in inspect.rows(connection, _PENDING, {"parent": parent}):
+        if read(row["comment"])[1] is not None:
+            return TableName(str(row["relname"]), str(row["nspname"]))
+    return None
 
 
 def detached_from(connection: Connection, root: TableName) -> list[TableName]:

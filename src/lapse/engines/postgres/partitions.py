@@ -29,14 +29,25 @@ _STEPS = """
 def leaves(connection: Connection, table: Table) -> list[Table]:
     if table.kind is not TableKind.PARTITIONED:
         return [table]
+    return [inspect.describe(connection, name) for name in leaf_names(connection, table)]
+
+
+def leaf_names(connection: Connection, table: Table) -> list[TableName]:
+    if table.kind is not TableKind.PARTITIONED:
+        return [table.name]
     attached = inspect.leaf_names(connection, table.name)
     # Those that a job has detached and not yet dropped are still the table's.
     left = [own for own in leaving.detached_from(connection, table.name) if own not in attached]
-    found = []
-    for own in (*attached, *left):
-        label = partition_label(own.name, own.schema or "", table.name.schema or "")
-        found.append(inspect.describe(connection, replace(table.name, partition=label)))
-    return found
+    return [
+        replace(table.name, partition=partition_label(own.name, own.schema or "", table.name.schema or ""))
+        for own in (*attached, *left)
+    ]
+
+
+def leaf(connection: Connection, table: Table, partition: str) -> Table | None:
+    """Described alone: a table may have thousands of them."""
+    name = replace(table.name, partition=partition)
+    return inspect.describe(connection, name) if name in leaf_names(connection, table) else None
 
 
 def has_expired(connection: Connection, leaf: TableName, found: Condition) -> bool:

@@ -143,6 +143,21 @@ def test_lapse_takes_its_own_option_out_of_the_url() -> None:
     )
 
 
+def test_replicas_are_reached_like_the_primary() -> None:
+    options = session.read_url(make_url("mysql://u:p@db1:3307/d?lapse_replicas=db2, db3:3308,[::1]:3309"))
+    assert [(url.username, url.password, url.host, url.port) for url in options.replicas] == [
+        ("u", "p", "db2", 3307),
+        ("u", "p", "db3", 3308),
+        ("u", "p", "::1", 3309),
+    ]
+    assert dict(options.url.query) == {}
+
+
+def test_what_keeping_deletes_out_of_the_log_takes() -> None:
+    assert Flavour(product="MariaDB", version=(10, 11, 1)).binlog_privilege == "BINLOG ADMIN"
+    assert Flavour(product="MySQL", version=(8, 0, 36)).binlog_privilege == "SESSION_VARIABLES_ADMIN"
+
+
 @pytest.mark.parametrize(
     ("kind", "zone", "sql"),
     [
