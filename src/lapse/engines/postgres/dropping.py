@@ -71,7 +71,11 @@ class PartitionDeleter(InterruptibleDeleter):
         try:
             self._run_for(connection, patience, detach)
         except DBAPIError as error:
-            if sqlstate(error.orig) != NOT_NOW:
+            code = sqlstate(error.orig)
+            if code not in (NOT_NOW, QUERY_CANCELED) and leaving.place(connection, self._name).has_left:
+                # Another task made way for its own partition and finalized this one.
+                return begun
+            if code != NOT_NOW:
                 raise
             # Somebody is detaching another partition, or this one: a mark would say that it was us.
             leaving.write(connection, self._name, place.comment)
