@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.backends import BACKENDS, Backend
+from tests.backends import CONFORMING, Backend
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("lapse", deadline=None)
@@ -23,12 +23,12 @@ class Servers:
 
     def get(self, name: str) -> Backend:
         if name not in self._running:
-            reason = BACKENDS[name].why_not()
+            reason = CONFORMING[name].why_not()
             if reason is not None:
                 if os.environ.get("CI"):
                     pytest.fail(f"{name}: {reason}")
                 pytest.skip(f"{name}: {reason}")
-            self._running[name] = BACKENDS[name]()
+            self._running[name] = CONFORMING[name]()
         return self._running[name]
 
     def close(self) -> None:

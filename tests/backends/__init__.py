@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
 from tests.backends.mysql import MysqlBackend
-from tests.backends.postgres import DebianPostgres, WheelPostgres
+from tests.backends.postgres import DebianPostgres, WheelPostgres, WorkerRole
 from tests.backends.sqlite import SqliteBackend
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -22,4 +22,7 @@ BACKENDS: dict[str, type[Backend]] = {
 if MysqlBackend.why_not() is None:
     BACKENDS["mysql"] = MysqlBackend
 
-__all__ = ["BACKENDS", "Backend"]
+CONFORMING = BACKENDS | {"postgres15-role": WorkerRole}
+"""What the conformance suite runs on: every server, and one of them without a superuser."""
+
+__all__ = ["BACKENDS", "CONFORMING", "Backend"]

@@ -27,6 +27,10 @@ class Backend(ABC):
     def create(self) -> str:
         """A new, empty database; returns its URL."""
 
+    def worker_url(self, url: str) -> str:
+        """How workers connect to it; another role's where the backend keeps roles apart."""
+        return url
+
     @abstractmethod
     def drop(self, url: str) -> None: ...
 

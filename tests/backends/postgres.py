@@ -221,3 +221,26 @@ class WheelPostgres(PostgresBackend):
             return None
         folder = Path(spec.origin).parent / "pginstall" / "bin"
         return folder if (folder / "postgres").exists() else None
+
+
+class WorkerRole(DebianPostgres):
+    """No superuser: an owner who declares, and a worker who may do nothing but what `lapse doctor` asks for."""
+
+    def create(self) -> str:
+        name = super().create().rpartition("/")[2]
+        self._admin.execute(f"CREATE ROLE {name}_owner LOGIN")
+        self._admin.execute(f"CREATE ROLE {name}_worker LOGIN")
+        self._admin.execute(f"GRANT CREATE ON DATABASE {name} TO {name}_owner")
+        with psycopg.connect(self.cluster.url(name), autocommit=True) as admin:
+            admin.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+            admin.execute(f"ALTER SCHEMA public OWNER TO {name}_owner")
+        return self.cluster.url(name, f"{name}_owner")
+
+    def worker_url(self, url: str) -> str:
+        return url.replace("_owner@", "_worker@")
+
+    def drop(self, url: str) -> None:
+        super().drop(url)
+        name = url.rpartition("/")[2]
+        self._admin.execute(f"DROP ROLE {name}_owner")
+        self._admin.execute(f"DROP ROLE {name}_worker")

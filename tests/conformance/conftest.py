@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends import BACKENDS
+from tests.backends import CONFORMING
 from tests.conformance.harness import Harness
 from tests.conftest import Servers
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=list(CONFORMING))
 def h(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Harness]:
     backend = servers.get(request.param)
     url = backend.create()

@@ -223,3 +223,11 @@ def test_hide_expired_by_a_view(h: Harness) -> None:
     h.sql("ALTER TABLE events RESET (ttl_hide_expired)")
     with pytest.raises(LapseError):
         h.sql("SELECT * FROM events_live")
+
+
+def test_a_replication_origin_that_is_not_there_is_refused(h: Harness) -> None:
+    """Nor is there one on engines that have no such thing."""
+    h.events()
+    with pytest.raises(Refused, match="origin"):
+        h.sql("ALTER TABLE events SET (ttl_replication_origin = 'nobody')")
+    assert h.db.policies()[0].policy.replication_origin is None

@@ -87,7 +87,7 @@ def test_a_comment_that_declares_nothing(h: Harness, comment: str) -> None:
         pytest.skip("this engine has no table comments")
     h.events()
     h.sql(f"CREATE TABLE notes (id {h.backend.bigint} PRIMARY KEY)")
-    with h.db.engine.connection() as connection:
+    with h.owner.engine.connection() as connection:
         in_words = f"COMMENT ON TABLE notes IS '{comment}'"
         as_option = f"ALTER TABLE notes COMMENT = '{comment}'"
         connection.exec_driver_sql(in_words if h.features.transactional_ddl else as_option)

@@ -212,7 +212,7 @@ def test_a_table_dropped_while_its_owner_is_dead(h: Harness) -> None:
     _backlog(h)
     _create_job(h)
     assert _claim(h, "dead") is not None
-    with h.db.engine.connection() as connection:
+    with h.owner.engine.connection() as connection:
         connection.exec_driver_sql("DROP TABLE events")
     h.advance(minutes=5)
     result = h.run(None)
@@ -253,7 +253,6 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
     h.events()
     taken: list[int] = []
     rule = [Limit(name="delete:1", per_second=limit)]
-    started = perf_counter()
 
     def take(db: Lapse) -> None:
         import time
@@ -265,6 +264,7 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
 
     with _other(h) as second:
         threads = [Thread(target=take, args=(db,)) for db in (h.db, h.db, second, second)]
+        started = perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -45,7 +45,7 @@ def _tables(h: Harness) -> None:
 def test_apply_and_then_there_is_nothing_to_plan(h: Harness, tmp_path: Path) -> None:
     _tables(h)
     file = _file(tmp_path, FILE)
-    plan = h.db.plan(file)
+    plan = h.owner.plan(file)
     assert {change.table.name: change.action for change in plan.changes} == dict.fromkeys(
         ("events", "sessions", "tickets"), Action.CREATE
     )
@@ -53,73 +53,73 @@ def test_apply_and_then_there_is_nothing_to_plan(h: Harness, tmp_path: Path) -> 
     first = plan.changes[0].first_run
     assert first is not None
     assert (first.rows, first.expired, first.exact, first.held) == (2, 1, True, None)
-    h.db.apply(plan)
-    again = h.db.plan(file)
+    h.owner.apply(plan)
+    again = h.owner.plan(file)
     assert again.is_empty
     assert again.unchanged == 4
-    assert h.db.policy("events").policy.delete_rate_limit == 5000
+    assert h.owner.policy("events").policy.delete_rate_limit == 5000
     assert h.run_one().counts.deleted == 1
     # The file that is written for a database says what the database has.
-    draft = h.db.draft()
-    assert h.db.plan(_file(tmp_path, draft)).is_empty, draft
+    draft = h.owner.draft()
+    assert h.owner.plan(_file(tmp_path, draft)).is_empty, draft
 
 
 def test_changes_are_found_by_value(h: Harness, tmp_path: Path) -> None:
     _tables(h)
-    h.db.apply(h.db.plan(_file(tmp_path, FILE)))
+    h.owner.apply(h.owner.plan(_file(tmp_path, FILE)))
     same = FILE.replace('"1 day"', '"24 hours"').replace("5000", '"5000"')
-    assert h.db.plan(_file(tmp_path, same)).is_empty
-    plan = h.db.plan(_file(tmp_path, FILE.replace('"1 day"', '"2 days"').replace('ttl_job_cron = "@daily"', "")))
+    assert h.owner.plan(_file(tmp_path, same)).is_empty
+    plan = h.owner.plan(_file(tmp_path, FILE.replace('"1 day"', '"2 days"').replace('ttl_job_cron = "@daily"', "")))
     (change,) = plan.changes
     assert change.action is Action.CHANGE
     assert [(f.name, f.before, f.after) for f in change.changed] == [
         ("after", "1 day", "2 days"),
         ("ttl_job_cron", "@daily", None),
     ]
-    h.db.apply(plan)
-    assert h.db.policy("events").policy.job_cron is None
+    h.owner.apply(plan)
+    assert h.owner.policy("events").policy.job_cron is None
 
 
 def test_pausing_is_left_to_the_operators(h: Harness, tmp_path: Path) -> None:
     _tables(h)
     file = _file(tmp_path, FILE)
-    h.db.apply(h.db.plan(file))
-    h.db.pause("events")
-    assert h.db.plan(file).is_empty
+    h.owner.apply(h.owner.plan(file))
+    h.owner.pause("events")
+    assert h.owner.plan(file).is_empty
     said = _file(tmp_path, FILE.replace('after = "1 day"', 'after = "1 day"\nttl_pause = false'))
-    (change,) = h.db.plan(said).changes
+    (change,) = h.owner.plan(said).changes
     assert [field.name for field in change.changed] == ["ttl_pause"]
 
 
 def test_what_the_file_does_not_mention_stays_unless_pruned(h: Harness, tmp_path: Path) -> None:
     _tables(h)
-    h.db.apply(h.db.plan(_file(tmp_path, FILE)))
+    h.owner.apply(h.owner.plan(_file(tmp_path, FILE)))
     less = _file(tmp_path, FILE.replace("[tables.sessions]\nttl_expire_after", "[tables.tickets2]\nexclude"))
-    plan = h.db.plan(less)
+    plan = h.owner.plan(less)
     assert [name.name for name in plan.unmanaged] == ["sessions"]
     assert [problem.table for problem in plan.problems] == ["tickets2"]
     fewer = _file(tmp_path, FILE.replace('[tables.sessions]\nttl_expire_after = "8 hours"', ""))
-    pruned = h.db.plan(fewer, prune=True)
+    pruned = h.owner.plan(fewer, prune=True)
     assert [(change.action, change.table.name) for change in pruned.changes] == [(Action.REMOVE, "sessions")]
-    h.db.apply(pruned)
-    assert h.db.plan(fewer, prune=True).is_empty
-    assert {stored.table.name for stored in h.db.policies()} == {"events", "tickets"}
+    h.owner.apply(pruned)
+    assert h.owner.plan(fewer, prune=True).is_empty
+    assert {stored.table.name for stored in h.owner.policies()} == {"events", "tickets"}
 
 
 def test_a_policy_on_an_excluded_table_is_removed(h: Harness, tmp_path: Path) -> None:
     _tables(h)
     h.sql("ALTER TABLE accounts TTL = ts + INTERVAL 1 DAY")
-    plan = h.db.plan(_file(tmp_path, '[tables.accounts]\nexclude = "they stay"\n'))
+    plan = h.owner.plan(_file(tmp_path, '[tables.accounts]\nexclude = "they stay"\n'))
     (change,) = plan.changes
     assert change.action is Action.REMOVE
     assert change.statement.endswith("RESET (ttl)")
     h.sql(change.statement)
-    assert h.db.policies() == []
+    assert h.owner.policies() == []
 
 
 def test_what_cannot_work_is_a_problem_and_nothing_is_changed(h: Harness, tmp_path: Path) -> None:
     _tables(h)
-    plan = h.db.plan(_file(tmp_path, '[tables.events]\ncolumn = "nope"\nafter = "1 day"\n'))
+    plan = h.owner.plan(_file(tmp_path, '[tables.events]\ncolumn = "nope"\nafter = "1 day"\n'))
     (problem,) = plan.problems
     assert problem.place == "lapse.toml:1"
     assert "nope" in problem.text
@@ -132,7 +132,7 @@ def test_a_first_run_that_would_be_held_is_announced(h: Harness, tmp_path: Path)
     guard.SMALL_TABLE_ROWS = 2
     try:
         h.sql(f"UPDATE events SET ts = {h.at(days=-3)}")
-        plan = h.db.plan(_file(tmp_path, FILE))
+        plan = h.owner.plan(_file(tmp_path, FILE))
     finally:
         guard.SMALL_TABLE_ROWS = size
     first = plan.changes[0].first_run
@@ -145,18 +145,18 @@ def test_candidates_are_found_and_lint_wants_a_word_about_each(h: Harness, tmp_p
     h.sql(f"CREATE TABLE django_session (session_key {h.backend.key_text} PRIMARY KEY, expire_date {instant})")
     h.sql(f"CREATE TABLE logins (id {big} PRIMARY KEY, created_at {instant}, expires_at {h.backend.text})")
     h.sql(f"CREATE TABLE accounts (id {big} PRIMARY KEY, name {h.backend.text})")
-    found = {candidate.table.name: candidate for candidate in h.db.candidates()}
+    found = {candidate.table.name: candidate for candidate in h.owner.candidates()}
     assert found["django_session"].keys == {"ttl_expiration_expression": "expire_date"}
     assert found["django_session"].why == "Django sessions"
     assert found["logins"].keys["after" if h.features.time_types else "ttl_expiration_expression"]
     assert found["accounts"].keys == {}
-    draft = _file(tmp_path, h.db.draft())
+    draft = _file(tmp_path, h.owner.draft())
     assert draft.tables == ()
-    assert len(h.db.lint(draft)) == 3
-    bare = h.db.draft().replace("# [tables", "[tables").replace("# column", "column").replace("# after", "after")
+    assert len(h.owner.lint(draft)) == 3
+    bare = h.owner.draft().replace("# [tables", "[tables").replace("# column", "column").replace("# after", "after")
     bare = bare.replace("# exclude", "exclude").replace("# ttl_exp", "ttl_exp")
     full = _file(tmp_path, bare)
-    assert h.db.lint(full) == []
-    assert [change.action for change in h.db.plan(full).changes] == [Action.CREATE, Action.CREATE]
-    assert h.db.lint(_file(tmp_path, bare + '\n[tables.gone]\nexclude = "gone"\n'))[0].table == "gone"
+    assert h.owner.lint(full) == []
+    assert [change.action for change in h.owner.plan(full).changes] == [Action.CREATE, Action.CREATE]
+    assert h.owner.lint(_file(tmp_path, bare + '\n[tables.gone]\nexclude = "gone"\n'))[0].table == "gone"
     assert json.dumps(found["logins"].why)

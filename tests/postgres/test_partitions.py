@@ -176,3 +176,13 @@ def test_partition_knobs_need_partitions(h: Harness) -> None:
     h.events()
     with pytest.raises(Unsupported, match="no partitions"):
         h.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")
+
+
+def test_tables_that_inherit_are_tables_of_their_own(h: Harness) -> None:
+    h.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ); CREATE TABLE heir () INHERITS (events)")
+    h.insert((1, h.at(days=-2)))
+    h.insert((2, h.at(days=-2)), table="heir")
+    declared = h.sql("ALTER TABLE events SET (ttl_expiration_expression = 'ts')")
+    assert "table public.heir inherits from public.events" in declared.notices[0]
+    assert h.run_one().counts.deleted == 1
+    assert h.ids("heir") == [2]

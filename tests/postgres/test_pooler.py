@@ -60,6 +60,39 @@ def pooled(h: Harness, server: PostgresBackend) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
+def test_a_replication_origin_is_left_with_nobody(h: Harness, pooled: str, server: PostgresBackend) -> None:
+    """It is a session's, and the next client to get that session must not have it."""
+    with Lapse(pooled, clock=h.clock) as db, psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
+        origin = h.url.rpartition("/")[2]
+        db.execute(f"SELECT pg_replication_origin_create('{origin}')")
+        db.execute("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ) TTL = ts + INTERVAL 1 DAY")
+        db.execute(f"ALTER TABLE events SET (ttl_replication_origin = '{origin}', ttl_delete_batch_size = 50)")
+        db.execute("SET GLOBAL tidb_ttl_scan_worker_count = 4")
+        db.execute(f"INSERT INTO events SELECT n, {h.at(days=-2)} FROM generate_series(1, 2000) n")
+        db.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF OLD.id = 42 THEN RAISE EXCEPTION 'made to fail'; END IF; RETURN OLD; END $$;"
+            "CREATE TRIGGER fail BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION fail();"
+        )
+        stop, seen = threading.Event(), set()
+
+        def look() -> None:
+            while not stop.is_set():
+                seen.update(other.execute("SELECT pg_replication_origin_session_is_setup()").fetchall())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            (job,) = db.run().jobs
+        finally:
+            stop.set()
+            thread.join()
+        assert (job.counts.deleted, job.counts.held) == (1999, 1)
+        assert seen == {(False,)}
+    # It belongs to the cluster, not to the database.
+    h.sql(f"SELECT pg_replication_origin_drop('{origin}')")
+
+
 def test_declare_run_and_look(h: Harness, pooled: str) -> None:
     with Lapse(pooled, clock=h.clock) as db:
         db.execute(

@@ -9,8 +9,10 @@ import pytest
 
 from lapse.app import Lapse
 from lapse.errors import DatabaseError
-from lapse.model.job import JobStatus
+from lapse.model.job import JobStatus, PathKind
+from tests.backends.postgres import WorkerRole
 from tests.conformance.harness import Harness
+from tests.conftest import Servers
 
 WORKER = "lapse_worker_role"
 
@@ -22,6 +24,17 @@ def worker_url(h: Harness) -> Iterator[str]:
     h.sql("REVOKE ALL ON SCHEMA public FROM PUBLIC")
     yield h.url.replace("postgres@", f"{WORKER}@")
     h.sql(f"DROP OWNED BY {WORKER}")
+
+
+@pytest.fixture
+def roles(servers: Servers) -> Iterator[Harness]:
+    """Declared by an owner, run by a worker; neither is a superuser."""
+    backend = servers.get("postgres15-role")
+    url = backend.create()
+    harness = Harness(backend, url)
+    yield harness
+    harness.close()
+    backend.drop(url)
 
 
 def test_doctor_leads_to_exactly_the_grants_that_a_worker_needs(h: Harness, worker_url: str) -> None:
@@ -90,3 +103,49 @@ def test_an_owner_without_other_rights_declares(h: Harness) -> None:
         owner.execute("DROP TABLE events")
     with psycopg.connect(h.url, autocommit=True) as admin:
         admin.execute("DROP OWNED BY app_owner")
+
+
+def admin(h: Harness, backend: WorkerRole) -> psycopg.Connection:
+    return psycopg.connect(backend.cluster.url(h.url.rpartition("/")[2]), autocommit=True)
+
+
+@pytest.mark.parametrize("comment", ["ttl_duration=86400;ttl_col=ts;", "ttl_expire_after=1 day;"])
+def test_what_a_comment_asks_for_may_need_grants_too(roles: Harness, comment: str) -> None:
+    """A worker finds it, and may not even read the table; doctor says what it lacks, until nothing is lacking."""
+    backend = roles.backend
+    assert isinstance(backend, WorkerRole)
+    roles.events()
+    roles.sql("CREATE TABLE notes (id INTEGER, ts TIMESTAMPTZ)")
+    roles.insert((1, roles.at(days=-2)), (2, roles.at()), table="notes")
+    worker = roles.open()
+    (name,) = worker.execute("SELECT current_user").rows[0]
+    with admin(roles, backend) as connection:
+        connection.execute(f"COMMENT ON TABLE notes IS '{comment}'")
+        for _ in range(4):
+            fixes = [each.fix for each in worker.doctor() if each.level == "problem"]
+            for fix in fixes:
+                assert fix is not None
+                assert fix.startswith("GRANT")
+                connection.execute(fix.replace("<role>", name))
+            if not fixes:
+                break
+    assert not fixes
+    assert {str(job.table) for job in worker.run().jobs} == {"public.events", "public.notes"}
+    worker.close()
+
+
+def test_partitions_are_dropped_by_a_worker_that_acts_for_the_owner(roles: Harness) -> None:
+    backend = roles.backend
+    assert isinstance(backend, WorkerRole)
+    roles.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
+    roles.sql("CREATE TABLE old PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')")
+    roles.insert((1, "'2026-01-10'"))
+    assert roles.run_one().path.kind is PathKind.PHYSICAL
+    roles.insert((2, "'2026-01-10'"))
+    roles.owner.execute("ALTER TABLE events SET (ttl_partition_drop = 'on')")
+    (fix,) = [each.fix for each in roles.db.doctor() if each.level == "problem"]
+    with admin(roles, backend) as connection:
+        connection.execute(fix or "")
+    job = roles.run_one()
+    assert (job.path.kind, job.status, job.counts.deleted) == (PathKind.PARTITION, JobStatus.FINISHED, 1)
+    assert roles.rows("SELECT to_regclass('old')") == [(None,)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
 from lapse.app.checkup import check_up
 from lapse.app.finding import Finding, Level
 from lapse.app.plausibility import implausible_times
-from lapse.catalog import Catalog, policies
+from lapse.catalog import Catalog, jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
 from lapse.errors import (
@@ -23,9 +24,12 @@ from lapse.errors import (
 )
 from lapse.model.policy import PolicyChange
 from lapse.runner import declared as declaring
-from lapse.runner.comments import CommentReader
+from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.declarer import Declarer
 from lapse.runner.identity import DISARMED
+
+RATE_DAYS = 7
+"""The rate of deleting is the average of so many days."""
 
 
 class Doctor:
@@ -35,8 +39,10 @@ class Doctor:
         self._declarer = Declarer(catalog)
 
     def examine(self, *, repair: bool) -> list[Finding]:
-        problems = CommentReader(self._catalog).run_once()
-        findings = [Finding(level=Level.PROBLEM, subject=str(p.table), text=p.reason) for p in problems]
+        findings = [
+            Finding(level=Level.PROBLEM, subject=str(each.table), text=each.reason, fix=self._grants_for(each))
+            for each in CommentReader(self._catalog).run_once()
+        ]
         findings += check_up(self._catalog)
         with self._catalog.reading() as connection:
             known = policies.list_policies(connection)
@@ -48,8 +54,22 @@ class Doctor:
             except DatabaseError as error:
                 # Often a privilege that this role lacks; the others are looked at all the same.
                 found = [Finding(level=Level.PROBLEM, subject=str(stored.table), text=error.message, fix=error.hint)]
-            findings += found or [Finding(level=Level.OK, subject=str(stored.table), text="in order")]
+            if all(finding.level is Level.OK for finding in found):
+                found.insert(0, Finding(level=Level.OK, subject=str(stored.table), text="in order"))
+            findings += found
         return findings
+
+    def _grants_for(self, problem: CommentProblem) -> str | None:
+        """What this role lacks for doing what a comment asks for; None where it lacks nothing."""
+        if problem.policy is None:
+            return None
+        try:
+            with self._engine.connection() as connection:
+                table = self._engine.describe(connection, problem.table)
+                lacking = self._engine.privileges(connection, Declared(table=table, policy=problem.policy))
+        except DatabaseError as error:
+            return error.hint
+        return " ".join(advice.statement for advice in lacking if advice.statement) or None
 
     def _examine_policy(self, stored: StoredPolicy, *, repair: bool) -> Iterator[Finding]:
         with self._engine.connection() as connection:
@@ -102,9 +122,20 @@ class Doctor:
         if lacking:
             return
         self._engine.check(connection, declared, stored.policy)
-        for advice in self._engine.advice(connection, declared):
+        rate = self._deleted_per_day(connection, stored)
+        for advice in (
+            *self._engine.advice(connection, declared),
+            *self._engine.upkeep(connection, declared, rate),
+        ):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
         yield from implausible_times(self._engine, connection, declared)
+        for text in self._engine.space(connection, declared):
+            yield Finding(level=Level.OK, subject=subject, text=text)
+
+    def _deleted_per_day(self, connection: Connection, stored: StoredPolicy) -> float:
+        since = self._engine.now(connection) - timedelta(days=RATE_DAYS)
+        days = jobs.deleted_per_day(self._catalog.bind(connection), since=since).get(stored.id, {})
+        return sum(days.values()) / RATE_DAYS
 
     def _arm(self, stored: StoredPolicy, *, repair: bool) -> Finding:
         if repair:

@@ -24,7 +24,17 @@ EXPIRY_FIELDS = ("expire_after", "expression", "column", "interval", "partitions
 _NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}
 _TIDB_KNOBS = frozenset({"pause", "job_interval"})
 _LAPSE_ONLY = frozenset(
-    {"job_interval", "adaptive", "time_zone", "time_format", "hide_expired", "partition_drop", "delete_within", "guard"}
+    {
+        "job_interval",
+        "adaptive",
+        "time_zone",
+        "time_format",
+        "hide_expired",
+        "partition_drop",
+        "replication_origin",
+        "delete_within",
+        "guard",
+    }
 )
 
 

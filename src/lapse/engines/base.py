@@ -324,6 +324,14 @@ class Engine(ABC):
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
 
+    def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
+        """What keeps the space of deleted rows from being reused, and settings that fit the rate of deleting."""
+        return []
+
+    def space(self, connection: Connection, declared: Declared) -> list[str]:
+        """What deleted rows have left behind that is not cleaned up yet, in words."""
+        return []
+
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
         return []

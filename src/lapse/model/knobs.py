@@ -136,6 +136,12 @@ def _expression(text: str, name: str) -> str:
     return text.strip()
 
 
+def _name(text: str, name: str) -> str:
+    if not text.strip():
+        raise InvalidValue(name, text, "must be a name", hint=f"RESET ({name}) goes without")
+    return text.strip()
+
+
 def _time_zone(text: str, name: str) -> str:
     zone = text.strip()
     try:
@@ -306,6 +312,13 @@ KNOBS: dict[str, Knob] = {
             help="Drop a partition whose whole range has expired instead of deleting its rows.",
             allowed="'on' or 'off'",
             parse=_boolean,
+        ),
+        Knob(
+            name="ttl_replication_origin",
+            field="replication_origin",
+            help="PostgreSQL: delete under this replication origin, so that subscribers can leave TTL deletes out.",
+            allowed="the name of a replication origin",
+            parse=_name,
         ),
         Knob(
             name="ttl_delete_within",

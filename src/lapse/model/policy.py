@@ -70,6 +70,7 @@ class Policy:
     time_format: TimeFormat | None = None
     hide_expired: str = "off"
     partition_drop: bool = False
+    replication_origin: str | None = None
     delete_within: Interval = DEFAULT_DELETE_WITHIN
     guard: bool = True
     partitions: tuple[PartitionRule, ...] = ()

@@ -26,8 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentProblem:
+    """`policy` is what the comment asks for, where that could be understood."""
+
     table: TableName
     reason: str
+    policy: Policy | None = None
 
 
 class CommentReader:
@@ -56,6 +59,7 @@ class CommentReader:
         problems: list[CommentProblem] = []
         declared: set[TableName] = set()
         for name, text in found.items():
+            wanted: Policy | None = None
             try:
                 fields = parse_comment_policy(text)
                 if fields is None:
@@ -68,7 +72,7 @@ class CommentReader:
                 raise
             except LapseError as error:
                 declared.add(name)
-                problems.append(CommentProblem(table=name, reason=f"its comment: {error.message}"))
+                problems.append(CommentProblem(table=name, reason=f"its comment: {error.message}", policy=wanted))
         for each in stored.values():
             if each.source == policies.COMMENT and each.table not in declared:
                 self._remove(each)

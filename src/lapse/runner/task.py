@@ -18,7 +18,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
 from lapse.engines.base import Batch, Deleter, Target
 from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeletable
-from lapse.model.job import Counts, Job, Task
+from lapse.model.job import Counts, Job, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
 from lapse.runner.controller import Controller
@@ -200,7 +200,10 @@ class TaskRunner:
 
     def _checkpoint(self, connection: Connection, batch: Batch) -> None:
         """In the transaction of the batch: counts and cursor commit with the rows, and a lost lease rolls back."""
-        stored_tasks.save_progress(self._catalog.bind(connection), self.task, self._advanced(batch))
+        # A table that is dropped cannot be looked at again, so the task ends with it.
+        ended = batch.done and self._target.path.kind is PathKind.PARTITION
+        save = stored_tasks.finish_task if ended else stored_tasks.save_progress
+        save(self._catalog.bind(connection), self.task, self._advanced(batch))
         self._saved_at = perf_counter()
 
     def _advanced(self, batch: Batch) -> Progress:

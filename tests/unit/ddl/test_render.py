@@ -69,6 +69,7 @@ LAPSE_KNOBS = KNOBS | {
     "time_format": st.none() | st.sampled_from(list(TimeFormat)),
     "hide_expired": st.sampled_from(["off", "view", "policy"]),
     "partition_drop": st.booleans(),
+    "replication_origin": st.sampled_from(["lapse", "it's"]),
     "delete_within": positive,
 }
 

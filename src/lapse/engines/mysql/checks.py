@@ -27,6 +27,8 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
             "MariaDB and MySQL have no row security, so ttl_hide_expired = 'policy' cannot work",
             hint="use 'view' instead",
         )
+    if policy.replication_origin is not None:
+        raise Unsupported("MariaDB and MySQL have no replication origins, so ttl_replication_origin cannot work")
     notices = _notices(connection, declared)
     if inspect.storage_engine(connection, table.name) == myrocks.ENGINE:
         myrocks.check_comment(table)

@@ -1,25 +1,18 @@
-"""What a person should know about a table with TTL: indexes, foreign keys, vacuum, privileges."""
+"""What a person should know about a table with TTL: indexes, foreign keys, privileges."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared
+from lapse.engines.postgres import origin
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
-from lapse.model.policy import ColumnExpiry
-from lapse.model.table import FkAction, Table, TableKind
+from lapse.model.policy import ColumnExpiry, Policy
+from lapse.model.table import MANAGED_COLUMN, FkAction, Table, TableKind
 
-OLD_SNAPSHOT_SECONDS = 900
-"""A transaction open for longer than this keeps the space of deleted rows from being reused."""
 BIG_TABLE_ROWS = 1_000_000
-"""From here on autovacuum's default, a fifth of the table, lets a lot of dead rows pile up."""
-
-_VACUUM = """
-    SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, s.last_autovacuum, c.reloptions,
-           current_setting('autovacuum') = 'on' AS running
-      FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
-     WHERE c.oid = to_regclass(%(name)s)"""
+"""From here on an index that nobody reads costs enough to be pointed out."""
 
 _UNUSED = """
     SELECT 1 FROM pg_catalog.pg_stat_user_indexes i JOIN pg_catalog.pg_stat_user_tables t ON t.relid = i.relid
@@ -27,13 +20,6 @@ _UNUSED = """
        AND t.n_live_tup >= %(rows)s
        AND (SELECT stats_reset < now() - interval '30 days' FROM pg_catalog.pg_stat_database
              WHERE datname = current_database())"""
-
-_OLD_SNAPSHOTS = """
-    SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds, state
-      FROM pg_catalog.pg_stat_activity
-     WHERE xact_start < now() - make_interval(secs => %(seconds)s) AND backend_type = 'client backend'
-       AND datname = current_database()
-     ORDER BY xact_start LIMIT 1"""
 
 _PRIVILEGES = """
     SELECT current_user AS role,
@@ -45,6 +31,14 @@ _PRIVILEGES = """
            has_table_privilege(to_regclass(%(name)s), 'UPDATE')
              OR has_any_column_privilege(to_regclass(%(name)s), 'UPDATE') AS "UPDATE",
            has_table_privilege(to_regclass(%(name)s), 'DELETE') AS "DELETE" """
+
+# Of a leaf and of the table above it, from which it is detached.
+_OWNERS = """
+    SELECT DISTINCT pg_get_userbyid(c.relowner) AS owner
+      FROM pg_catalog.pg_class c
+     WHERE (c.oid = to_regclass(%(name)s)
+            OR c.oid = (SELECT inhparent FROM pg_catalog.pg_inherits WHERE inhrelid = to_regclass(%(name)s)))
+       AND NOT pg_has_role(c.relowner, 'USAGE')"""
 
 
 def references(table: Table) -> list[Advice]:
@@ -98,40 +92,7 @@ def unused(connection: Connection, declared: Declared) -> list[Advice]:
     ]
 
 
-def vacuum(connection: Connection, table: Table) -> list[Advice]:
-    state = next(iter(rows(connection, _VACUUM, {"name": relation(table.name)})), None)
-    if state is None or table.kind is TableKind.PARTITIONED:
-        return []
-    found = []
-    options = " ".join(state["reloptions"] or ())
-    name = relation(table.name)
-    if not state["running"] or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options:
-        found.append(
-            Advice(
-                text="autovacuum is off, so the space of deleted rows is never reused",
-                statement=f"ALTER TABLE {name} RESET (autovacuum_enabled);",
-            )
-        )
-    elif (state["live"] or 0) >= BIG_TABLE_ROWS and "autovacuum_vacuum_scale_factor" not in options:
-        found.append(
-            Advice(
-                text=f"about {state['live']} rows: autovacuum waits until a fifth of them is dead",
-                statement=f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.02,"
-                " autovacuum_vacuum_insert_scale_factor = 0.05);",
-            )
-        )
-    for blocker in rows(connection, _OLD_SNAPSHOTS, {"seconds": OLD_SNAPSHOT_SECONDS}):
-        found.append(
-            Advice(
-                text=f"a transaction has been open for {blocker['seconds']} seconds (pid {blocker['pid']}): until it "
-                f"ends, {state['dead'] or 0} dead rows of {table.name} cannot be cleaned up",
-                statement=f"SELECT pg_terminate_backend({blocker['pid']});",
-            )
-        )
-    return found
-
-
-def privileges(connection: Connection, table: Table) -> list[Advice]:
+def privileges(connection: Connection, table: Table, policy: Policy) -> list[Advice]:
     """What the role of this connection lacks for running jobs on the table."""
     target = relation(table.name)
     known = {"name": target, "schema": own_name(table.name).schema, "ours": [HIDE_POLICY, ALLOW_POLICY]}
@@ -153,6 +114,22 @@ def privileges(connection: Connection, table: Table) -> list[Advice]:
             )
         )
     found += _reference_privileges(connection, table, role)
+    adds_column = policy.expire_after is not None and table.column(MANAGED_COLUMN) is None
+    if policy.partition_drop or adds_column:
+        found += _ownership(connection, table, role)
+    lacking = origin.functions_lacking(connection) if policy.replication_origin is not None else []
+    if lacking:
+        text = f"role {role} cannot delete under a replication origin, which ttl_replication_origin asks for"
+        found.append(_grant(text, f"GRANT EXECUTE ON FUNCTION {', '.join(lacking)} TO {role};"))
+    return found
+
+
+def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
+    """PostgreSQL has no privilege for changing or dropping a table but to be, or to act for, its owner."""
+    found = []
+    for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
+        text = f"role {role} may not act for the owner of {table.name}: it cannot add a column or drop a partition"
+        found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
     return found
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres import origin
 from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, UNHURRIED, PostgresDeleter, Seen, Work
 from lapse.engines.postgres.session import roll_back, sqlstate
 
@@ -52,8 +53,8 @@ class BlockDeleter(PostgresDeleter):
         """
         started = perf_counter()
         (first, line), end = self._position, min(self._end, self._position[0] + blocks)
-        self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
         try:
+            self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
             rows = connection.exec_driver_sql(self._sweep_statement(first, line, end) + UNHURRIED).rowcount
             batch = Batch(
                 examined=max(rows, int((end - first) * self._work.rows_per_block)),
@@ -64,18 +65,18 @@ class BlockDeleter(PostgresDeleter):
             )
             if 0 < rows <= limit:
                 checkpoint(connection, batch)
-                connection.exec_driver_sql("COMMIT")
+                connection.exec_driver_sql(origin.commit(self._work.origin))
             else:
-                connection.exec_driver_sql("ROLLBACK")
+                connection.exec_driver_sql(origin.rollback(self._work.origin))
         except DBAPIError as error:
-            roll_back(connection, "ROLLBACK")
+            roll_back(connection, origin.rollback(self._work.origin))
             if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
                 raise
             self._density = None
             self._shrink()
             return None
         except BaseException:
-            roll_back(connection, "ROLLBACK")
+            roll_back(connection, origin.rollback(self._work.origin))
             raise
         self._density = rows / (end - first)
         if rows > limit:

@@ -16,16 +16,17 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from threading import Lock
 from time import perf_counter
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres import origin
 from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal, quote, relation
 from lapse.engines.postgres.session import BEGIN, roll_back, set_locally, sqlstate, transaction
 from lapse.errors import RowUndeletable
@@ -75,7 +76,7 @@ class Work:
     """What a deleter is given.
 
     `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
-    stream; None where nobody decodes it.
+    stream; None where nobody decodes it. `origin` is the replication origin under which they are made.
     """
 
     table: Table
@@ -86,6 +87,7 @@ class Work:
     rows_per_block: float = 0.0
     has_row_triggers: bool = False
     message: str | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,25 +99,20 @@ class Seen:
     deleted: int
 
 
-class PostgresDeleter(Deleter):
+class PostgresDeleter(InterruptibleDeleter):
     """The paths differ in what they list and in what a cursor is; the rest is the same for all."""
 
     def __init__(self, work: Work) -> None:
+        super().__init__()
         self._work = work
         self._table = f"ONLY {relation(work.table.name)} AS {ROW}"
         self._cursor = work.cursor
         self._careful_steps = 0
-        self._lock = Lock()
-        self._running: Any = None
         self._free = _unreferenced(work.table)
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
-        with self._work.connect() as connection:
-            self._watch(connection)
-            try:
-                batch = self._attempt(connection, limit, checkpoint)
-            finally:
-                self._unwatch()
+        with self._work.connect() as connection, self.watched(connection):
+            batch = self._attempt(connection, limit, checkpoint)
         self._cursor = batch.cursor
         return batch
 
@@ -134,7 +131,7 @@ class PostgresDeleter(Deleter):
         except DBAPIError as error:
             code = sqlstate(error.orig)
             if code.startswith(_REFUSALS):
-                raise RowUndeletable(_reason(error)) from error
+                raise RowUndeletable(reason_of(error)) from error
             if code == QUERY_CANCELED:
                 self._shrink()
             raise
@@ -155,28 +152,29 @@ class PostgresDeleter(Deleter):
     def _once(self, connection: Connection, limit: int, checkpoint: Checkpoint, *, careful: bool) -> Batch:
         started = perf_counter()
         sql = self._statement(limit, careful=careful)
-        self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
         try:
+            self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
             seen = Seen(**connection.exec_driver_sql(sql + UNHURRIED).mappings().one())
             batch = self._batch(seen, limit)
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.
-                connection.exec_driver_sql("ROLLBACK")
+                connection.exec_driver_sql(origin.rollback(self._work.origin))
             else:
                 if seen.deleted < seen.count:
                     held, skipped = self._left_behind(connection, seen)
                     batch = replace(batch, held=held, skipped=skipped)
                 checkpoint(connection, batch)
-                connection.exec_driver_sql("COMMIT")
+                connection.exec_driver_sql(origin.commit(self._work.origin))
         except BaseException:
-            roll_back(connection, "ROLLBACK")
+            roll_back(connection, origin.rollback(self._work.origin))
             raise
         seconds = perf_counter() - started
         self._learn(seen, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
     def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> None:
-        statements = [BEGIN, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
+        under_origin = [] if self._work.origin is None else origin.enter(self._work.origin)
+        statements = [BEGIN, *under_origin, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
         if self._work.message is not None:
             statements.append(
                 f"SELECT pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
@@ -239,21 +237,6 @@ class PostgresDeleter(Deleter):
 
     def restart(self) -> None:
         self._cursor = None
-
-    # Interrupting: the lock keeps a late cancellation from reaching whoever uses the connection next.
-
-    def interrupt(self) -> None:
-        with self._lock:
-            if self._running is not None:
-                self._running.cancel_safe(timeout=5)
-
-    def _watch(self, connection: Connection) -> None:
-        with self._lock:
-            self._running = connection.connection.driver_connection
-
-    def _unwatch(self) -> None:
-        with self._lock:
-            self._running = None
 
     @abstractmethod
     def _list(self, limit: int, *, everything: bool = False) -> str:
@@ -318,7 +301,7 @@ class IndexDeleter(PostgresDeleter):
         )
 
 
-def _reason(error: DBAPIError) -> str:
+def reason_of(error: DBAPIError) -> str:
     diagnostics = getattr(error.orig, "diag", None)
     return str(getattr(diagnostics, "message_primary", None) or error.orig)
 

@@ -23,17 +23,20 @@ from lapse.engines.postgres import (
     gauges,
     hiding,
     inspect,
+    leaving,
     locks,
     managed,
+    origin,
     partitions,
     session,
     showcreate,
     survey,
+    upkeep,
 )
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.dropping import PartitionDeleter
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
@@ -185,6 +188,11 @@ class PostgresEngine(Engine):
         self._check_condition(connection, whole, is_there=whole is declared)
         if policy.hide_expired != "off":
             condition.expired_now(whole)
+        if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
+            raise Unsupported(
+                f"there is no replication origin {policy.replication_origin}",
+                hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
+            )
         notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
         if policy.select_as_of_system_time is not None:
             notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
@@ -239,7 +247,10 @@ class PostgresEngine(Engine):
                 raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
             if policy.partitions:
                 raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
-            return []
+            return [
+                f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
+                for heir in inspect.heirs(connection, table.name)
+            ]
         known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
         notices = [
             f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"
@@ -297,14 +308,22 @@ class PostgresEngine(Engine):
             *advice.references(declared.table),
             *advice.indexes(declared),
             *advice.unused(connection, declared),
-            *advice.vacuum(connection, declared.table),
         ]
+
+    def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
+        """Of partitions by time, nearly all rows are deleted in one: the rate of the table is that of the leaf."""
+        leaves = self.leaves(connection, declared.table)
+        return [found for leaf in leaves for found in upkeep.advice(connection, leaf, deleted_per_day)]
+
+    def space(self, connection: Connection, declared: Declared) -> list[str]:
+        found = (upkeep.report(connection, leaf) for leaf in self.leaves(connection, declared.table))
+        return [text for text in found if text is not None]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         return [
             lacking
             for leaf in self.leaves(connection, declared.table)
-            for lacking in advice.privileges(connection, leaf)
+            for lacking in advice.privileges(connection, leaf, declared.policy)
         ]
 
     # Deleting
@@ -339,7 +358,9 @@ class PostgresEngine(Engine):
         with self.connection() as connection:
             heap = inspect.heap(connection, table.name)
             density = heap.rows_per_block or survey.rows_per_block(connection, table)
-            parent = partitions.parent(connection, table.name) if path.kind is PathKind.PARTITION else None
+            _, mark = leaving.read(table.comment)
+            if mark is not None and path.kind is not PathKind.PARTITION:
+                self._unmark(connection, table)
         work = Work(
             table=table,
             condition=condition.at(target.declared, target.cutoff),
@@ -349,16 +370,21 @@ class PostgresEngine(Engine):
             rows_per_block=density,
             has_row_triggers=heap.has_row_triggers,
             message=_message(target) if heap.is_decoded else None,
+            origin=target.declared.policy.replication_origin,
         )
         if path.kind is PathKind.PARTITION:
-            if parent is None:
-                raise Drift(f"{table.name} is no partition any more")
-            return PartitionDeleter(work, parent)
+            return PartitionDeleter(work)
         if path.kind is PathKind.INDEX:
             if all(index.name != path.index for index in table.indexes):
                 raise Drift(f"index {path.index}, with which the job was planned, does not exist any more")
             return IndexDeleter(work)
         return BlockDeleter(work)
+
+    @staticmethod
+    def _unmark(connection: Connection, table: Table) -> None:
+        """A job died before it detached this leaf, which is not to be dropped any more."""
+        comment, _ = leaving.read(table.comment)
+        leaving.write(connection, table.name, comment)
 
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):

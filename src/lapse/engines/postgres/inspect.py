@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres.names import CATALOG_SCHEMA, own_name, quote, relation
-from lapse.errors import TableNotFound
+from lapse.engines.postgres.names import CATALOG_SCHEMA, LEAVING_MARK, own_name, quote, relation
+from lapse.errors import Drift, TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
 _KINDS = {
@@ -90,6 +90,14 @@ _LEAVES = """
      WHERE t.isleaf AND l.relkind = 'r'
      ORDER BY n.nspname, l.relname"""
 
+_HEIRS = """
+    SELECT c.relname, n.nspname
+      FROM pg_catalog.pg_inherits i
+      JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND NOT c.relispartition
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE i.inhparent = to_regclass(%(name)s)
+     ORDER BY n.nspname, c.relname"""
+
 _TABLES = """
     SELECT c.relname, n.nspname
       FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -104,6 +112,7 @@ _COMMENTS = """
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
        AND n.nspname <> ALL(%(system)s) AND d.description ~* 'ttl|expire|retention'
+       AND position(%(leaving)s IN d.description) = 0
      ORDER BY n.nspname, c.relname"""
 
 
@@ -154,6 +163,12 @@ def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
     return [TableName(str(r["relname"]), str(r["nspname"])) for r in rows(connection, _LEAVES, {"oid": found["oid"]})]
 
 
+def heirs(connection: Connection, name: TableName) -> list[TableName]:
+    """Tables made with INHERITS: unlike partitions, they are not part of the table."""
+    found = rows(connection, _HEIRS, {"name": relation(name)})
+    return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
+
+
 def table_names(connection: Connection) -> list[TableName]:
     found = rows(connection, _TABLES, {"system": list(SYSTEM_SCHEMAS)})
     return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
@@ -180,12 +195,13 @@ _HEAP = """
 def heap(connection: Connection, name: TableName) -> Heap:
     found = next(iter(rows(connection, _HEAP, {"name": relation(name)})), None)
     if found is None:
-        raise TableNotFound(f"there is no table {name} in this database")
+        what = f"partition {name.partition} of table {TableName(name.name, name.schema)}" if name.partition else name
+        raise Drift(f"{what} does not exist any more")
     return Heap(**found)
 
 
 def comments(connection: Connection) -> list[tuple[TableName, str]]:
-    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS)})
+    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS), "leaving": LEAVING_MARK})
     return [(TableName(str(row["relname"]), str(row["nspname"])), str(row["description"])) for row in found]
 
 

@@ -16,6 +16,8 @@ INSERT_TRIGGER = "lapse_ttl_insert"
 HIDE_POLICY = "lapse_hide_expired"
 ALLOW_POLICY = "lapse_allow_all"
 MADE_BY_LAPSE = "made by Lapse"
+LEAVING_MARK = "Lapse detaches this partition to drop it: "
+"""In the comment of a partition; what it was follows, as JSON."""
 SEE_EXPIRED = "lapse.see_expired"
 """A session that sets this to `on` is shown expired rows in spite of `ttl_hide_expired = 'policy'`."""
 MAX_NAME_BYTES = 63

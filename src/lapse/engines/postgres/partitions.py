@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
-from lapse.engines.postgres import inspect
+from lapse.engines.postgres import inspect, leaving
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import own_name, partition_label, relation
 from lapse.model.table import Table, TableKind, TableName
@@ -26,12 +25,6 @@ _STEPS = """
       JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = i.inhparent
       LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhparent AND a.attnum = p.partattrs[0]"""
 
-_PARENT = """
-    SELECT n.nspname, c.relname FROM pg_catalog.pg_inherits i
-      JOIN pg_catalog.pg_class c ON c.oid = i.inhparent
-      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-     WHERE i.inhrelid = to_regclass(%(leaf)s)"""
-
 
 def leaves(connection: Connection, table: Table) -> list[Table]:
     if table.kind is not TableKind.PARTITIONED:
@@ -42,9 +35,12 @@ def leaves(connection: Connection, table: Table) -> list[Table]:
 def leaf_names(connection: Connection, table: Table) -> list[TableName]:
     if table.kind is not TableKind.PARTITIONED:
         return [table.name]
+    attached = inspect.leaf_names(connection, table.name)
+    # Those that a job has detached and not yet dropped are still the table's.
+    left = [own for own in leaving.detached_from(connection, table.name) if own not in attached]
     return [
         replace(table.name, partition=partition_label(own.name, own.schema or "", table.name.schema or ""))
-        for own in inspect.leaf_names(connection, table.name)
+        for own in (*attached, *left)
     ]
 
 
@@ -54,12 +50,11 @@ def leaf(connection: Connection, table: Table, partition: str) -> Table | None:
     return inspect.describe(connection, name) if name in leaf_names(connection, table) else None
 
 
-def has_expired(connection: Connection, declared: Declared, found: Condition) -> bool:
+def has_expired(connection: Connection, leaf: TableName, found: Condition) -> bool:
     """Is the upper bound of the leaf, on the expiry column, not above the threshold?"""
     if found.column is None or found.threshold is None:
         return False
-    leaf = {"leaf": relation(declared.table.name)}
-    for step in inspect.rows(connection, _STEPS, leaf):
+    for step in inspect.rows(connection, _STEPS, {"leaf": relation(leaf)}):
         bound = _BOUND.fullmatch(step["bound"] or "")
         if step["strategy"] != "r" or step["columns"] != 1 or step["column"] != found.column or bound is None:
             continue
@@ -71,11 +66,5 @@ def has_expired(connection: Connection, declared: Declared, found: Condition) ->
     return False
 
 
-def parent(connection: Connection, leaf: TableName) -> str | None:
-    """The table directly above a leaf, as SQL."""
-    rows = inspect.rows(connection, _PARENT, {"leaf": relation(leaf)})
-    return relation(TableName(str(rows[0]["relname"]), str(rows[0]["nspname"]))) if rows else None
-
-
 def is_leaf(connection: Connection, name: TableName) -> bool:
-    return parent(connection, own_name(name)) is not None
+    return leaving.place(connection, own_name(name)).parent is not None

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared, Footprint, Survey, Target
-from lapse.engines.postgres import condition, partitions
+from lapse.engines.postgres import condition, leaving, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import own_name, quote, relation
 from lapse.model.job import Path, PathKind
@@ -53,7 +53,20 @@ def estimate_rows(connection: Connection, table: Table) -> int:
     """The planner's own reckoning: density at the last ANALYZE times the size now."""
     if not blocks(connection, table) and not table.partitions:
         return 0
+    if not _may_read(connection, table):
+        return _rows_at_last_analyze(connection, table)
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
+
+
+def _may_read(connection: Connection, table: Table) -> bool:
+    """A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
+    sql = "SELECT has_any_column_privilege(to_regclass(%(name)s), 'SELECT')"
+    return bool(connection.exec_driver_sql(sql, {"name": relation(table.name)}).scalar_one())
+
+
+def _rows_at_last_analyze(connection: Connection, table: Table) -> int:
+    sql = "SELECT greatest(reltuples, 0)::bigint FROM pg_catalog.pg_class WHERE oid = to_regclass(%(name)s)"
+    return int(connection.exec_driver_sql(sql, {"name": relation(table.name)}).scalar_one())
 
 
 def rows_per_block(connection: Connection, table: Table) -> float:
@@ -85,6 +98,9 @@ def footprint(connection: Connection, table: Table) -> Footprint:
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
+    if leaving.place(connection, table.name).has_left:
+        evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
+        return Path(kind=PathKind.PARTITION, evidence=evidence)
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
@@ -159,8 +175,10 @@ def _is_in_order(connection: Connection, table: Table, column: str | None) -> bo
 
 def _may_drop(connection: Connection, declared: Declared, found: Condition) -> bool:
     """A leaf that foreign keys point at is emptied row by row, so that they are obeyed."""
-    is_leaf = declared.table.name.partition is not None
-    return is_leaf and not declared.table.referenced_by and partitions.has_expired(connection, declared, found)
+    table = declared.table
+    if table.name.partition is None or table.referenced_by:
+        return False
+    return partitions.has_expired(connection, table.name, found)
 
 
 def _counted(connection: Connection, table: Table, found: Condition) -> int:

@@ -162,6 +162,8 @@ class SqliteEngine(Engine):
             raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
         if policy.partitions or policy.partition_drop:
             raise Unsupported("SQLite has no partitions, so per-partition TTL and ttl_partition_drop cannot work")
+        if policy.replication_origin is not None:
+            raise Unsupported("SQLite has no replication, so ttl_replication_origin cannot work")
         if policy.hide_expired == "policy":
             raise Unsupported(
                 "SQLite has no row security, so ttl_hide_expired = 'policy' cannot work", hint="use 'view' instead"
