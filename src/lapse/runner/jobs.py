@@ -32,7 +32,7 @@ MISSED_BEATS = 2
 
 
 DESCRIBED_SECONDS = 1.0
-"""What a table looks like is asked once for planning a job and starting its tasks, which follow each other at once."""
+"""What a table looks like is asked once for finding its partitions, its guard and its plan, which follow each other."""
 
 
 def silent_since(now: datetime, current: Settings) -> datetime:
@@ -160,19 +160,21 @@ class JobKeeper:
             target = Target(declared=declared, cutoff=cutoff, path=path)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
-    def declared(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
-        """The policy as it holds for one physical table."""
+    def declared(
+        self, connection: Connection, stored: StoredPolicy, partition: str | None, *, fresh: bool = False
+    ) -> Declared:
+        """The policy as it holds for one physical table, as it was a moment ago or, `fresh`, as it is."""
         found = self._described.get((stored.id, partition))
-        if found is None or found.version != stored.version or monotonic() > found.until:
-            declared = self._look(connection, stored, partition)
+        if fresh or found is None or found.version != stored.version or monotonic() > found.until:
+            declared = self._look(connection, stored, partition, fresh=fresh)
             found = _Described(declared=declared, version=stored.version, until=monotonic() + DESCRIBED_SECONDS)
             self._described[stored.id, partition] = found
         return found.declared
 
-    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
+    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None, *, fresh: bool) -> Declared:
         if partition is None:
             return declaring.load(self._engine, connection, stored)
-        whole = self.declared(connection, stored, None)
+        whole = self.declared(connection, stored, None, fresh=fresh)
         leaf = self._engine.leaf(connection, whole.table, partition)
         if leaf is None:
             raise Drift(f"partition {partition} of table {stored.table} does not exist any more")

@@ -265,7 +265,7 @@ class Worker:
             now = self._engine.now(connection)
         kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
         with self._engine.connection() as connection:
-            declared = self._keeper.declared(connection, stored, job.table.partition)
+            declared = self._keeper.declared(connection, stored, job.table.partition, fresh=True)
         if declaring.fingerprint(declared) != job.fingerprint:
             raise Drift(f"table {stored.table} has changed since the job was created")
         runner = TaskRunner(
