@@ -28,7 +28,7 @@ PAGES = {
     ),
     "Run it": ("looking-ahead.md", "policies-as-code.md", "operations.md", "fleet.md", "console.md", "metrics.md"),
     "Look it up": ("sql.md", "cli.md", "architecture.md"),
-    "Figures": ("performance.md", "performance-postgres.md", "performance-mariadb.md", "performance-kv.md"),
+    "Figures": ("performance.md", "performance-kv.md"),
 }
 """The menu: every document has its place in it, which a test checks."""
 
