@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -283,3 +284,31 @@ def test_the_range_of_an_empty_table_is_no_task(h: Harness, engine: MysqlEngine)
         declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
         path = engine.choose_path(connection, declared, h.now)
         assert engine.split(connection, Target(declared=declared, cutoff=h.now, path=path), 4) == []
+
+
+@pytest.mark.parametrize("share", [1, 50])
+def test_a_batch_that_is_killed_at_any_moment_says_nothing_wrong(h: Harness, share: int) -> None:
+    """One row in `share` has expired: deleted without looking, or found first and deleted by key."""
+    rows = 5000 * share
+    h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
+    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_{rows}")
+    engine = MysqlEngine(make_url(h.url), h.clock)
+    killed = 0
+    for attempt in range(60):
+        deleter = _deleter(engine)
+        for _ in range(2 if share > 1 else 0):
+            deleter.step(10, _ignore)
+        timer = threading.Timer(attempt % 30 / 1000, deleter.interrupt)
+        timer.start()
+        try:
+            batch = deleter.step(4000, _ignore)
+        except Interrupted:
+            killed += 1
+        else:
+            until = rows if batch.done else json.loads(batch.cursor or "[0]")[0]
+            assert h.rows(f"SELECT count(*) FROM events WHERE id <= {until} AND id % {share} = 0") == [(0,)]
+            h.sql(f"REPLACE INTO events SELECT seq * {share}, {h.at(days=-2)} FROM seq_1_to_5000")
+        finally:
+            timer.join()
+    engine.close()
+    assert killed

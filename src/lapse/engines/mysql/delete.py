@@ -27,7 +27,7 @@ from lapse.engines.guard import GuardedDelete
 from lapse.engines.mysql import keys
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import quote
-from lapse.errors import DatabaseError, Retryable
+from lapse.errors import DatabaseError, Interrupted, Retryable
 from lapse.model.job import KeyRange
 
 READ_TARGET_SECONDS = 0.25
@@ -130,6 +130,7 @@ class MysqlDeleter(Deleter):
         self._atomic = atomic
         self._kill = kill
         self._running: int | None = None
+        self._was_killed = False
         self._guard = Lock()
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
@@ -152,6 +153,7 @@ class MysqlDeleter(Deleter):
                 if quick is not None:
                     return quick
                 found, batch = self._find(connection, min(limit, MAX_KEYS))
+                self._trust()
                 if not found:
                     return batch
                 started = perf_counter()
@@ -176,7 +178,13 @@ class MysqlDeleter(Deleter):
         # Under the lock the connection cannot have gone back to the pool, and so to somebody else.
         with self._guard:
             if self._running is not None:
+                self._was_killed = True
                 self._kill(self._running)
+
+    def _trust(self) -> None:
+        """A statement that was killed while it was being planned succeeds, and says that there was nothing to do."""
+        if self._was_killed:
+            raise Interrupted("stopped in the middle of a batch")
 
     def _set_running(self, thread: int | None) -> None:
         with self._guard:
@@ -205,6 +213,7 @@ class MysqlDeleter(Deleter):
         with self._atomic(connection):
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             held = self._count_left(connection, found) if deleted < len(found) else 0
+            self._trust()
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
             checkpoint(connection, batch)
         return batch
@@ -231,6 +240,7 @@ class MysqlDeleter(Deleter):
             held = self._count_left(connection, free) if deleted < len(free) else 0
             if self._plan.free and not self._plan.free_in_delete:
                 held, skipped = held + skipped, 0
+            self._trust()
             batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped)
             checkpoint(connection, batch)
         return batch
@@ -295,6 +305,7 @@ class KeyDeleter(MysqlDeleter):
         try:
             with self._atomic(connection):
                 deleted = connection.exec_driver_sql(plan.delete_range(where, limit)).rowcount
+                self._trust()
                 # A full batch may have left rows in the window: the next one begins where this one did.
                 full = deleted >= limit
                 cursor = keys.encode(last) if last is not None and not full else self._cursor
