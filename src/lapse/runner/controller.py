@@ -15,15 +15,18 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, settings
 from lapse.engines.base import Gauge
 from lapse.errors import LapseError
+from lapse.model.settings import Settings
 from lapse.runner.service import Service
 
-DUTY = {"whisper": 0.1, "gentle": 0.25, "fast": 0.8}
+DUTY = {"whisper": 0.1, "gentle": 0.5, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
-STRAINED_BATCH = {"whisper": 0.25, "gentle": 0.25, "fast": 1.0}
+STRAINED_BATCH = {"whisper": 0.1, "gentle": 0.1, "fast": 1.0}
 """How long a batch may take while others are at work, as a part of its usual time. What queues behind a batch waits for
 as long as it lasts: short batches with short rests are felt less than long ones with long rests."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
+UNSTRAINED = 0.95
+"""Batches are short until effort has come back to this."""
 FREE_BELOW = 0.7
 """Up to this share of a soft limit there is room, and Lapse works flat out."""
 SMOOTHING = 0.3
@@ -32,6 +35,7 @@ RECOVERY_PER_SECOND = 0.1
 """How fast effort comes back."""
 SMALLEST_POSITIVE = 1e-12
 FIRST_READING_SECONDS = 5.0
+FIRST_LOOKS, FIRST_LOOK_SECONDS = 6, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
@@ -88,19 +92,26 @@ class Controller(Service):
 
     def run_once(self) -> None:
         try:
+            # A single look at what jumps about may find a busy server idle, so that the first judgement needs several.
+            for _ in range(0 if self._known.is_set() else FIRST_LOOKS - 1):
+                self._look()
+                self._closing.wait(FIRST_LOOK_SECONDS)
             self._read()
         finally:
             # A database that is away now is met again by whoever needs it.
             self._known.set()
 
-    def _read(self) -> None:
+    def _look(self) -> tuple[Settings, tuple[Reading, ...]]:
         engine = self._catalog.engine
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
             gauges = engine.gauges(connection)
             if current.gate_sql:
                 gauges = [*gauges, self._custom(connection, current.gate_sql)]
-        readings = tuple(self._judge(gauge) for gauge in gauges)
+        return current, tuple(self._judge(gauge) for gauge in gauges)
+
+    def _read(self) -> None:
+        current, readings = self._look()
         with self._lock:
             self._mode = current.mode
             self.readings = readings
@@ -127,7 +138,7 @@ class Controller(Service):
     def batch_share(self) -> float:
         """How much of its usual time a batch may take now."""
         with self._lock:
-            return STRAINED_BATCH[self._mode] if self._pressure() > FREE_BELOW else 1.0
+            return STRAINED_BATCH[self._mode] if self._duty < UNSTRAINED else 1.0
 
     def allowed_tasks(self, wanted: int) -> int:
         """How many tasks this process may run at the same time: one, and more as they prove to help."""

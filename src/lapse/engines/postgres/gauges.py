@@ -7,8 +7,8 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Gauge
 
-ACTIVE_SOFT = 0.5
-"""Sessions at work on average, ours left out: half a session means that somebody is there."""
+ACTIVE_SOFT = 0.2
+"""Sessions at work on average, ours left out: a fifth of one means that somebody is there."""
 ACTIVE_STOP = 200.0
 BLOCKED_SOFT, BLOCKED_STOP = 0.5, 6.0
 LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
