@@ -35,7 +35,7 @@ RECOVERY_PER_SECOND = 0.1
 """How fast effort comes back."""
 SMALLEST_POSITIVE = 1e-12
 FIRST_READING_SECONDS = 5.0
-FIRST_LOOKS, FIRST_LOOK_SECONDS = 6, 0.004
+FIRST_LOOKS, FIRST_LOOK_SECONDS = 3, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
