@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import lapse.kv
 from tests.kv import writer_process
 from tests.kv.conftest import START, Opener
 
@@ -63,3 +64,15 @@ def kill_after(opener: Opener, acknowledged: int) -> tuple[int, datetime]:
         process.wait()
         process.stdout.close()
     return int(generation), datetime.fromisoformat(moment)
+
+
+def test_a_purge_takes_what_a_killed_writer_had_begun_to_write(tmp_path: Path) -> None:
+    with lapse.kv.open(f"slatedb:{tmp_path / 'store'}", default_ttl="1 hour") as store:
+        store.put(b"key", b"value")
+        store.flush()
+        begun = tmp_path / "store" / "wal" / "00000000000000000099.sst#1"
+        begun.write_bytes(b"half of a file")
+        result = store.purge(within="20 seconds")
+        assert result.complete, result
+        assert not begun.exists()
+        assert store.get(b"key") == b"value"

@@ -138,9 +138,9 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-# A crash takes the supervisor's thread along, at whatever statement it has come to.
+# A crash takes the threads beside the task along, at whatever statement they have come to.
 _thread_may_die = pytest.mark.filterwarnings(
-    "ignore:Exception in thread lapse-supervisor:pytest.PytestUnhandledThreadExceptionWarning"
+    "ignore:Exception in thread lapse-(supervisor|controller):pytest.PytestUnhandledThreadExceptionWarning"
 )
 TestHistories = _thread_may_die(Histories.TestCase)
 TestHistories.settings = settings(

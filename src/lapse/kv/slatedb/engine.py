@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,6 +138,16 @@ class WriterLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+_HALF_WRITTEN = re.compile(r"\.sst#\d+$")
+
+
+def remove_half_written(path: Path) -> None:
+    """Files that a killed writer had begun and nobody will finish; to be called while nothing is being written."""
+    for file in data_files(path):
+        if _HALF_WRITTEN.search(file.name):
+            file.unlink(missing_ok=True)
 
 
 def data_files(path: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from lapse.kv import row
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.slatedb import compaction
-from lapse.kv.slatedb.engine import data_files, load
+from lapse.kv.slatedb.engine import data_files, load, remove_half_written
 from lapse.kv.slatedb.keyspace import bucket_prefix, meta_key
 from lapse.kv.slatedb.scans import Source
 from lapse.kv.state import Written
@@ -294,6 +294,8 @@ class Purge:
                     return others  # they still read, or write, files that look like garbage
                 others = await compaction.drop_compactor_checkpoints(store.admin)
                 await compaction.collect_garbage(store.admin)
+                if store.state.url.path is not None:
+                    remove_half_written(store.state.url.path)
         return others
 
     async def _verify(self) -> Verification:
