@@ -73,8 +73,11 @@ def test_workers_that_find_a_copy_at_the_same_moment_disarm_it_once(
 def test_workers_that_write_the_identity_at_the_same_moment(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     h.events()
     h.run()
-    monkeypatch.setattr(meta, "read_fact", lambda *_: None)
+    read = meta.read_fact
+    looks = iter([None])
+    monkeypatch.setattr(meta, "read_fact", lambda *wanted: next(looks, read(*wanted)))
     assert not IdentityGuard(h.db.catalog).run_once()
+    assert next(looks, "none left") == "none left"
     (status,) = h.db.status()
     assert status.state != "paused"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lapse.bench.contenders import Contender
 from lapse.bench.shape import Shape
@@ -39,7 +39,6 @@ class Result:
     shape: Shape
     contender: str
     runs: tuple[Run, ...]
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def seconds(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 KEYS = ("bigint", "uuid", "composite")
 MAX_INDEXES = 5
@@ -22,8 +21,6 @@ class Shape:
     indexes: int = 1
     expiry_index: bool = False
     scattered: bool = True
-
-    AXES: ClassVar[tuple[str, ...]] = ("rows", "expired_percent", "key", "indexes", "expiry_index", "scattered")
 
     def __post_init__(self) -> None:
         if self.rows < 1 or not 0 <= self.expired_percent <= 100:

@@ -12,17 +12,13 @@ DATABASE_IDENTITY = "database_identity"
 """Which database the policies were declared in."""
 
 
-class WrittenByOther(Retryable):
-    """Two workers found a fact missing; the transaction of the second is void."""
-
-
 def read_fact(connection: Connection, name: str) -> str | None:
     value = connection.execute(select(meta.c.value).where(meta.c.name == name)).scalar()
     return None if value is None else str(value)
 
 
 def replace_fact(connection: Connection, name: str, before: str | None, value: str) -> bool:
-    """Write a fact that was read as `before`; False when another worker was faster."""
+    """Write a fact that was read as `before`; False, or Retryable for a new one, when another worker was faster."""
     if before is not None:
         changed = connection.execute(
             update(meta).where(meta.c.name == name, meta.c.value == before).values(value=value)
@@ -31,5 +27,5 @@ def replace_fact(connection: Connection, name: str, before: str | None, value: s
     try:
         connection.execute(insert(meta).values(name=name, value=value))
     except IntegrityError as error:
-        raise WrittenByOther(f"another worker was first to write {name}") from error
+        raise Retryable(f"another worker was first to write {name}") from error
     return True

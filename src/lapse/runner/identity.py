@@ -30,12 +30,9 @@ class IdentityGuard:
 
     def _take_over(self, before: str | None, identity: str) -> bool:
         """Whoever is first to write the new identity disarms; the others wait for its commit."""
-        try:
-            with self._catalog.writing() as connection:
-                if not meta.replace_fact(connection, meta.DATABASE_IDENTITY, before, identity) or before is None:
-                    return False
-                for stored in policies.list_policies(connection):
-                    self._declarer.disarm(connection, stored, DISARMED)
-        except meta.WrittenByOther:
-            return False
+        with self._catalog.writing() as connection:
+            if not meta.replace_fact(connection, meta.DATABASE_IDENTITY, before, identity) or before is None:
+                return False
+            for stored in policies.list_policies(connection):
+                self._declarer.disarm(connection, stored, DISARMED)
         return True

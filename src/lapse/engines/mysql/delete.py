@@ -2,9 +2,9 @@
 
 One look reads at most a window of rows, however few of them have expired: the key at the window's end is found first
 (reckoned, where keys are numbers with few gaps), then the expired keys up to it, both by plain reads that lock nothing.
-The rows are deleted by key, with the condition
-repeated, by a statement that waits for nobody. If somebody holds one of them, the free ones are picked with SKIP
-LOCKED and only those deleted. Where a statement cannot refuse to wait (MySQL), they are always picked that way.
+The rows are deleted by key, with the condition repeated, by a statement that waits for nobody. If somebody holds one of
+them, the free ones are picked with SKIP LOCKED and only those deleted. Where a statement cannot refuse to wait (MySQL),
+they are always picked that way.
 
 Where much has expired and a statement can refuse to wait, it deletes the expired rows of the window by itself, which
 saves sending the keys back and forth. A row in the window that somebody holds sends it back to the long way.
