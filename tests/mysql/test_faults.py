@@ -17,6 +17,7 @@ from sqlalchemy import Connection, make_url
 from lapse.app import Lapse
 from lapse.clock import ManualClock
 from lapse.engines.base import Batch, Declared, Deleter, Target
+from lapse.engines.mysql.delete import MysqlDeleter
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.session import Flavour
 from lapse.errors import DatabaseUnavailable, Fenced, Interrupted, LapseError, Retryable
@@ -312,3 +313,27 @@ def test_a_batch_that_is_killed_at_any_moment_says_nothing_wrong(h: Harness, sha
             timer.join()
     engine.close()
     assert killed
+
+
+@pytest.mark.parametrize("share", [1, 50])
+def test_what_a_killed_statement_says_is_not_believed(h: Harness, monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+    """As when the server kills it while it is being planned: it ends without an error, and nothing was done."""
+    rows = 1000 * share
+    h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
+    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_{rows}")
+    engine = MysqlEngine(make_url(h.url), h.clock)
+    deleter = _deleter(engine)
+    assert isinstance(deleter, MysqlDeleter)
+    set_running = deleter._set_running
+
+    def and_interrupt(thread: int | None) -> None:
+        set_running(thread)
+        deleter.interrupt()
+
+    monkeypatch.setattr(deleter, "_kill", lambda thread: None)
+    monkeypatch.setattr(deleter, "_set_running", and_interrupt)
+    with pytest.raises(Interrupted):
+        deleter.step(500, _ignore)
+    assert deleter._cursor is None
+    assert h.rows(f"SELECT count(*) FROM events WHERE id % {share} = 0") == [(1000,)]
+    engine.close()
