@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bench.rivals import cron_rival, mariadb_rivals, postgres_rivals
+from bench.rivals import cron_rival, mariadb_rivals, postgres_rivals, sqlite_rivals
 from lapse.bench import STANDARD, Contender, Shape, lapse
 from lapse.bench.contenders import Timed, references_loops, timed
 from lapse.bench.tables import BenchTable
@@ -72,7 +72,7 @@ def _everyone(engine: str, size: Size) -> tuple[list[Contender], list[str]]:
     if engine == "mariadb":
         others, missing = mariadb_rivals()
         return [*own, FAST, *others], missing
-    return own, []
+    return [*own, *sqlite_rivals()], []
 
 
 def _axes(engine: str, size: Size) -> Plan:

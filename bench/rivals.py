@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, sleep
+
+import diskcache
 
 from lapse.app import Lapse
 from lapse.bench import BenchTable, Contender
@@ -86,6 +89,34 @@ def cron(table: BenchTable) -> Timed:
         cursor.execute("SELECT cron.unschedule(%s)", (job,))
     assert seconds is not None, "pg_cron did not run the job"
     return Timed(seconds=seconds, holds=[seconds])
+
+
+def sqlite_rivals() -> list[Contender]:
+    return [Contender(name="diskcache expire", run=disk_cache)]
+
+
+def disk_cache(table: BenchTable) -> Timed:
+    """The same rows as entries of a cache, with their expiry in its indexed column; what it leaves is left here.
+
+    Each expires a moment after the one before: of entries that expire together it removes a hundred and skips the rest.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="lapse-bench-") as folder,
+        diskcache.Cache(folder, size_limit=1 << 40, eviction_policy="none", cull_limit=0) as cache,
+        table.cursor() as cursor,
+    ):
+        cursor.execute("ATTACH ? AS cache", (str(Path(folder) / "cache.db"),))
+        cursor.execute(
+            "INSERT INTO cache.Cache (key, raw, store_time, expire_time, access_time, size, mode, value)"
+            f" SELECT id, 1, 0, strftime('%s', expire_at) + id / 1e6, 0, 0, 1, body FROM {table.name}"
+        )
+        cursor.execute("PRAGMA cache.wal_checkpoint(TRUNCATE)")
+        started = perf_counter()
+        cache.expire()
+        seconds = perf_counter() - started
+        cursor.execute(f"DELETE FROM {table.name} WHERE id NOT IN (SELECT key FROM cache.Cache)")
+        cursor.execute("DETACH cache")
+    return Timed(seconds=seconds)
 
 
 def mariadb_rivals() -> tuple[list[Contender], list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
 from tests.backends.mysql import MysqlBackend
-from tests.backends.postgres import DebianPostgres, WheelPostgres, WorkerRole
+from tests.backends.postgres import DebianPostgres, GivenPostgres, WheelPostgres, WorkerRole
 from tests.backends.sqlite import SqliteBackend
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -19,6 +19,8 @@ BACKENDS: dict[str, type[Backend]] = {
     "mariadb": MariadbBackend,
 }
 
+if GivenPostgres.binaries() is not None:
+    BACKENDS["postgres-given"] = GivenPostgres
 if MysqlBackend.why_not() is None:
     BACKENDS["mysql"] = MysqlBackend
 

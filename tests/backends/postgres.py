@@ -223,6 +223,15 @@ class WheelPostgres(PostgresBackend):
         return folder if (folder / "postgres").exists() else None
 
 
+class GivenPostgres(PostgresBackend):
+    """Server programs of any version, in the directory that LAPSE_TEST_POSTGRES_BIN names."""
+
+    @classmethod
+    def binaries(cls) -> Path | None:
+        folder = os.environ.get("LAPSE_TEST_POSTGRES_BIN")
+        return Path(folder) if folder else None
+
+
 class WorkerRole(DebianPostgres):
     """No superuser: an owner who declares, and a worker who may do nothing but what `lapse doctor` asks for."""
 

@@ -92,31 +92,27 @@ class Controller(Service):
 
     def run_once(self) -> None:
         try:
-            # A single look at what jumps about may find a busy server idle, so that the first judgement needs several.
-            for _ in range(0 if self._known.is_set() else FIRST_LOOKS - 1):
-                self._look()
-                self._closing.wait(FIRST_LOOK_SECONDS)
-            self._read()
+            with self._catalog.reading() as connection:
+                current = settings.load_settings(connection)
+                # A single look at what jumps about may find a busy server idle; the first judgement needs several.
+                for _ in range(0 if self._known.is_set() else FIRST_LOOKS - 1):
+                    self._look(connection, current)
+                    self._closing.wait(FIRST_LOOK_SECONDS)
+                readings = self._look(connection, current)
+            with self._lock:
+                self._mode = current.mode
+                self.readings = readings
+                self._move_duty()
+                self._growth.observe(strained=self._pressure() > FREE_BELOW)
         finally:
             # A database that is away now is met again by whoever needs it.
             self._known.set()
 
-    def _look(self) -> tuple[Settings, tuple[Reading, ...]]:
-        engine = self._catalog.engine
-        with self._catalog.reading() as connection:
-            current = settings.load_settings(connection)
-            gauges = engine.gauges(connection)
-            if current.gate_sql:
-                gauges = [*gauges, self._custom(connection, current.gate_sql)]
-        return current, tuple(self._judge(gauge) for gauge in gauges)
-
-    def _read(self) -> None:
-        current, readings = self._look()
-        with self._lock:
-            self._mode = current.mode
-            self.readings = readings
-            self._move_duty()
-            self._growth.observe(strained=self._pressure() > FREE_BELOW)
+    def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
+        gauges = self._catalog.engine.gauges(connection)
+        if current.gate_sql:
+            gauges = [*gauges, self._custom(connection, current.gate_sql)]
+        return tuple(self._judge(gauge) for gauge in gauges)
 
     def stop_reason(self) -> str | None:
         """Why nothing may be deleted now. Waits for the first reading of the gauges."""

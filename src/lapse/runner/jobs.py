@@ -68,7 +68,7 @@ class JobKeeper:
             raise
         declared, cutoff, path, ranges = plan
         try:
-            with self._catalog.writing() as connection:
+            with self._catalog.writing(durable=False) as connection:
                 job = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,

@@ -92,9 +92,8 @@ class PostgresEngine(Engine):
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
-        with super().transaction() as connection:
-            if not durable:
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+        lasting = {} if durable else {"synchronous_commit": "off"}
+        with self.connection() as connection, self.errors(), session.transaction(connection, lasting):
             yield connection
 
     @contextmanager
@@ -122,9 +121,13 @@ class PostgresEngine(Engine):
     @contextmanager
     def _reading(self, connection: Connection) -> Iterator[None]:
         """A transaction that is shown expired rows, with times written the way Lapse reads them."""
-        with self.atomic(connection):
-            connection.exec_driver_sql("; ".join(session.set_locally(_READING)))
-            yield
+        if self.in_transaction(connection):
+            with self.atomic(connection):
+                connection.exec_driver_sql("; ".join(session.set_locally(_READING)))
+                yield
+        else:
+            with self.errors(), session.transaction(connection, _READING):
+                yield
 
     # The catalog's home
 

@@ -27,6 +27,10 @@ GLANCED_BLOCKS = 1 << 16
 EXACT_ROWS = 2_000_000
 """A survey counts tables up to about this many rows; larger ones are estimated."""
 
+_SIZE_AND_RIGHT = """
+    SELECT pg_relation_size(to_regclass(%(name)s)), has_any_column_privilege(to_regclass(%(name)s), 'SELECT')"""
+"""A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
+
 
 def expected_rows(connection: Connection, sql: str) -> int:
     """How many rows the planner expects of a query."""
@@ -51,17 +55,12 @@ def blocks(connection: Connection, table: Table) -> int:
 
 def estimate_rows(connection: Connection, table: Table) -> int:
     """The planner's own reckoning: density at the last ANALYZE times the size now."""
-    if not blocks(connection, table) and not table.partitions:
+    size, readable = connection.exec_driver_sql(_SIZE_AND_RIGHT, {"name": relation(table.name)}).one()
+    if not size and not table.partitions:
         return 0
-    if not _may_read(connection, table):
+    if not readable:
         return _rows_at_last_analyze(connection, table)
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
-
-
-def _may_read(connection: Connection, table: Table) -> bool:
-    """A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
-    sql = "SELECT has_any_column_privilege(to_regclass(%(name)s), 'SELECT')"
-    return bool(connection.exec_driver_sql(sql, {"name": relation(table.name)}).scalar_one())
 
 
 def _rows_at_last_analyze(connection: Connection, table: Table) -> int:
@@ -98,7 +97,7 @@ def footprint(connection: Connection, table: Table) -> Footprint:
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
-    if leaving.place(connection, table.name).has_left:
+    if table.name.partition is not None and leaving.place(connection, table.name).has_left:
         evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
