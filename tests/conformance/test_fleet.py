@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from threading import Thread
@@ -12,13 +12,14 @@ from time import perf_counter
 import pytest
 
 from lapse.app import Lapse
+from lapse.bench import table_for
 from lapse.catalog import Catalog, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import settings as stored_settings
 from lapse.errors import Fenced, JobExists
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
-from lapse.runner.controller import Controller
+from lapse.runner.controller import STRAINED_SECONDS, Controller
 from lapse.runner.events import BatchDone, Cause, Silent
 from lapse.runner.promise import Standing
 from lapse.runner.worker import Worker
@@ -300,6 +301,28 @@ def test_a_gate_that_fails_is_closed(h: Harness) -> None:
     controller = Controller(h.db.catalog)
     controller.run_once()
     assert controller.stop_reason() is not None
+
+
+def test_beside_an_application_statements_are_short_and_rests_are_taken(h: Harness) -> None:
+    naps = {"postgres": "SELECT pg_sleep(0.7)", "mysql": "SELECT sleep(0.7)"}
+    nap = naps.get(h.db.engine.dialect)
+    h.events()
+    controller = Controller(h.db.catalog)
+    controller.run_once()
+    seen = {reading.name: reading.value for reading in controller.readings}
+    if nap is None or seen["foreground"] is None:
+        pytest.skip("what others do is not seen")
+    assert (controller.batch_seconds(0.07), controller.pause_after(1.0)) == (0.07, (0.0, None))
+    with closing(table_for(h.db.engine.database.url, "events").connect()) as application:
+        asleep = Thread(target=application.cursor().execute, args=(nap,))
+        asleep.start()
+        while asleep.is_alive() and controller.batch_seconds(0.07) == 0.07:
+            controller.run_once()
+        pause, reason = controller.pause_after(1.0)
+        asleep.join()
+    assert controller.batch_seconds(0.07) == STRAINED_SECONDS["gentle"]
+    assert pause >= 0.9
+    assert "foreground" in str(reason)
 
 
 def test_gauges_can_be_read(h: Harness) -> None:

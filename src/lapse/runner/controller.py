@@ -20,13 +20,13 @@ from lapse.runner.service import Service
 
 DUTY = {"whisper": 0.1, "gentle": 0.5, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
-STRAINED_BATCH = {"whisper": 0.1, "gentle": 0.1, "fast": 1.0}
-"""How long a batch may take while others are at work, as a part of its usual time. What queues behind a batch waits for
-as long as it lasts: short batches with short rests are felt less than long ones with long rests."""
+STRAINED_SECONDS = {"whisper": 0.002, "gentle": 0.002}
+"""How long a statement may take while others are at work, in modes that care. What queues behind it waits for as long as it lasts: short
+statements with short rests are felt less than long ones with long rests."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
 UNSTRAINED = 0.95
-"""Batches are short until effort has come back to this."""
+"""Statements are short until effort has come back to this."""
 FREE_BELOW = 0.7
 """Up to this share of a soft limit there is room, and Lapse works flat out."""
 SMOOTHING = 0.3
@@ -131,10 +131,10 @@ class Controller(Service):
             return 0.0, None
         return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
 
-    def batch_share(self) -> float:
-        """How much of its usual time a batch may take now."""
+    def batch_seconds(self, usual: float) -> float:
+        """How long the statement of a batch may take now."""
         with self._lock:
-            return STRAINED_BATCH[self._mode] if self._duty < UNSTRAINED else 1.0
+            return min(usual, STRAINED_SECONDS.get(self._mode, usual)) if self._duty < UNSTRAINED else usual
 
     def allowed_tasks(self, wanted: int) -> int:
         """How many tasks this process may run at the same time: one, and more as they prove to help."""

@@ -136,7 +136,7 @@ class TaskRunner:
         if closed is not None:
             self._wait(GATE_SECONDS, closed, Cause.GATE)
             return False
-        self._sizer.target_seconds = self._engine.features.target_seconds * self._controller.batch_share()
+        self._sizer.target_seconds = self._controller.batch_seconds(self._engine.features.target_seconds)
         limit = cap(self._sizer.size, self._deletes)
         self._limiter.acquire(self._deletes, limit, self._wait)
         if self._stop.is_set():
@@ -162,7 +162,7 @@ class TaskRunner:
         self._retries = 0
         self._progress = replace(self._advanced(batch), pause_reason=None)
         self._spend(worked=seconds, locked=batch.locked_seconds)
-        self._sizer.record(batch.selected, batch.locked_seconds)
+        self._sizer.record(batch.selected, batch.busy_seconds)
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted

@@ -211,7 +211,9 @@ class MysqlDeleter(Deleter):
 
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
         with self._atomic(connection):
+            asked = perf_counter()
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
+            batch = replace(batch, busy_seconds=perf_counter() - asked)
             held = self._count_left(connection, found) if deleted < len(found) else 0
             self._trust()
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
@@ -232,8 +234,10 @@ class MysqlDeleter(Deleter):
     def _delete_free(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
         waiting = replace(self._plan, refuses_to_wait=False)
         with self._atomic(connection):
+            asked = perf_counter()
             free = [tuple(row) for row in connection.exec_driver_sql(waiting.lock(found))]
             deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
+            batch = replace(batch, busy_seconds=perf_counter() - asked)
             taken = set(free)
             others = [key for key in found if key not in taken]
             skipped = self._count_left(connection, others) if others else 0
@@ -305,12 +309,15 @@ class KeyDeleter(MysqlDeleter):
         try:
             with self._atomic(connection):
                 deleted = connection.exec_driver_sql(plan.delete_range(where, limit)).rowcount
+                busy = perf_counter() - locked
                 self._trust()
                 # A full batch may have left rows in the window: the next one begins where this one did.
                 full = deleted >= limit
                 cursor = keys.encode(last) if last is not None and not full else self._cursor
                 done = last is None and not full
-                batch = Batch(examined=window, selected=deleted, deleted=deleted, cursor=cursor, done=done)
+                batch = Batch(
+                    examined=window, selected=deleted, deleted=deleted, cursor=cursor, done=done, busy_seconds=busy
+                )
                 if deleted:
                     checkpoint(connection, batch)
         except Retryable as error:

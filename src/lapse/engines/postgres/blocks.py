@@ -20,7 +20,7 @@ FIRST_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4096, 8, 1 << 17
 
 SWEEP_SHARE = 0.8
 """Of the limit, how much a sweep of whole blocks aims at, so that it rarely finds more."""
-SWEEP_MIN_ROWS = 200
+SWEEP_MIN_ROWS = 100
 """Below this, chance would exceed the limit too often."""
 SWEEP_MS = 200
 
@@ -55,6 +55,7 @@ class BlockDeleter(PostgresDeleter):
         (first, line), end = self._position, min(self._end, self._position[0] + blocks)
         try:
             self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
+            asked = perf_counter()
             rows = connection.exec_driver_sql(self._sweep_statement(first, line, end) + UNHURRIED).rowcount
             batch = Batch(
                 examined=max(rows, int((end - first) * self._work.rows_per_block)),
@@ -62,6 +63,7 @@ class BlockDeleter(PostgresDeleter):
                 deleted=rows,
                 cursor=f"{end},0",
                 done=end >= self._end,
+                busy_seconds=perf_counter() - asked,
             )
             if 0 < rows <= limit:
                 checkpoint(connection, batch)

@@ -154,8 +154,9 @@ class PostgresDeleter(InterruptibleDeleter):
         sql = self._statement(limit, careful=careful)
         try:
             self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
+            asked = perf_counter()
             seen = Seen(**connection.exec_driver_sql(sql + UNHURRIED).mappings().one())
-            batch = self._batch(seen, limit)
+            batch = replace(self._batch(seen, limit), busy_seconds=perf_counter() - asked)
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.
                 connection.exec_driver_sql(origin.rollback(self._work.origin))

@@ -81,7 +81,8 @@ class SqliteDeleter(Deleter):
             held = self._count_left(connection, keys) if deleted < len(keys) else 0
             batch = replace(found, selected=len(keys), deleted=deleted, held=held)
             checkpoint(connection, batch)
-        return replace(batch, locked_seconds=perf_counter() - started)
+        seconds = perf_counter() - started
+        return replace(batch, locked_seconds=seconds, busy_seconds=seconds)
 
     def _empty_log(self, connection: Connection, batch: Batch) -> None:
         """Move the write-ahead log into the file now and then, without holding up readers or writers.
