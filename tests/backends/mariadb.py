@@ -19,6 +19,7 @@ from tests.backends.base import Backend
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+CUT_SECONDS = 5.0
 ENOUGH_BYTES = 4 << 30
 PLUGINS = Path("/usr/lib/mysql/plugin")
 SMALL_AND_UNSAFE = (
@@ -188,11 +189,15 @@ class MariadbBackend(Backend):
         self.server.start()
 
     def cut_connections(self, url: str) -> None:
-        database = url.rpartition("/")[2]
-        found = self.server.execute(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'")
+        """And wait until those that were there are gone; others may come all the time."""
+        find = f"SELECT id FROM information_schema.processlist WHERE db = '{url.rpartition('/')[2]}'"
+        found = set(self.server.execute(find))
         for (number,) in found:
             with suppress(pymysql.err.MySQLError):
                 self.server.execute(f"KILL {number}")
+        until = monotonic() + CUT_SECONDS
+        while found & set(self.server.execute(find)) and monotonic() < until:
+            sleep(0.01)
 
     def close(self) -> None:
         self.server.close()

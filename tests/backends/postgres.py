@@ -177,7 +177,7 @@ class PostgresBackend(Backend):
 
     def cut_connections(self, url: str) -> None:
         self._admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
             (url.rpartition("/")[2],),
         )
 

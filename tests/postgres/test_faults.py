@@ -14,7 +14,6 @@ from lapse.model.job import JobStatus
 from lapse.runner.events import BatchDone, Silent
 from tests.backends import BACKENDS
 from tests.backends.postgres import Cluster, PostgresBackend
-from tests.conformance.harness import Harness
 from tests.postgres.conftest import VERSIONS
 
 
@@ -75,13 +74,3 @@ def test_a_server_restart_in_the_middle_of_a_batch(lonely: Cluster) -> None:
         (job,) = db.run("events").jobs
         assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 2000)
         assert db.execute("SELECT count(*), min(id) FROM events").rows == ((100, 2001),)
-
-
-def test_a_connection_that_was_idle_for_long_can_be_used(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapse.engines.postgres import session
-
-    h.events()
-    monkeypatch.setattr(session, "IDLE_SECONDS", -1.0)
-    h.insert((1, h.at(days=-2)))
-    h.run()
-    assert h.ids() == []

@@ -1,22 +1,10 @@
-"""Connections that have been idle, and settings of the database that could get in the way."""
+"""Settings of the database that could get in the way."""
 
 from __future__ import annotations
 
 import psycopg
-import pytest
 
-from lapse.engines.postgres import session
 from tests.conformance.harness import Harness
-
-
-def test_a_connection_that_died_in_the_pool_is_replaced(
-    h: Harness, client: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "IDLE_SECONDS", 0.0)
-    h.events()
-    h.insert((1, h.at(days=-2)))
-    client.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapse'")
-    assert h.run_one().counts.deleted == 1
 
 
 def test_defaults_of_the_database_do_not_matter(h: Harness, client: psycopg.Connection) -> None:

@@ -50,8 +50,8 @@ class Batch:
 
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
     otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
-    the transaction lasted: what foreground may have had to wait for. `busy_seconds` of it the server was at work, which is
-    what more rows make longer.
+    the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at work,
+    which is what more rows make longer.
     """
 
     examined: int = 0

@@ -21,8 +21,8 @@ from lapse.runner.service import Service
 DUTY = {"whisper": 0.1, "gentle": 0.5, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
 STRAINED_SECONDS = {"whisper": 0.002, "gentle": 0.002}
-"""How long a statement may take while others are at work, in modes that care. What queues behind it waits for as long as it lasts: short
-statements with short rests are felt less than long ones with long rests."""
+"""How long a statement may take while others are at work, in modes that care. What queues behind it waits as long as it
+lasts: short statements with short rests are felt less than long ones with long rests."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
 UNSTRAINED = 0.95

@@ -38,7 +38,7 @@ MANY_ROWS_PER_EXPIRED = 30.0
 BLIND_SHARE = 0.7
 """Of the limit, how much a statement that deletes straight away aims at. One that reaches the limit does not know how
 far it came, and the next has to pass all it has deleted, which is slow until the server has purged it."""
-MIN_WINDOW = 500
+MIN_WINDOW = 100
 MAX_WINDOW = 200_000
 DENSE = 4.0
 """Numbers per row, up to which the end of a window is reckoned and not looked up. It never holds too many rows."""

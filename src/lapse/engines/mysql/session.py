@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import URL, create_engine, event
 from sqlalchemy import Engine as Database
 
+from lapse.engines.pooling import ask_if_doubtful
 from lapse.errors import UnsupportedUrl
 
 DRIVER = "mysql+pymysql"
@@ -130,12 +131,16 @@ def open_database(
 
     `threads` are the server's numbers of all that are open.
     """
+    import pymysql
+
     database = create_engine(
         options.url,
         isolation_level="AUTOCOMMIT",
         pool_size=POOL_SIZE,
         max_overflow=MAX_OVERFLOW,
-        pool_pre_ping=True,
+        # That is `_roll_back`'s, and only where there is something to roll back.
+        pool_reset_on_return=None,
+        skip_autocommit_rollback=True,
         # Without it the driver would read every % of a user's statement as a place for a parameter.
         execution_options={"no_parameters": True},
         connect_args={"charset": "utf8mb4"} if "charset" not in options.url.query else {},
@@ -152,6 +157,11 @@ def open_database(
                 cursor.execute(statement)
         threads.add(raw.thread_id())
 
+    @event.listens_for(database, "reset")
+    def _roll_back(raw: Any, record: object, state: object) -> None:
+        if in_transaction(raw):
+            raw.rollback()
+
     @event.listens_for(database, "close")
     def _forget(raw: Any, record: object) -> None:
         threads.discard(raw.thread_id())
@@ -164,7 +174,13 @@ def open_database(
         ours = deleting or context.compiled is not None
         return (statement if many or not ours else marked(statement)), parameters
 
+    ask_if_doubtful(database, lambda raw: raw.ping(reconnect=False), pymysql.Error, _socket)
     return database
+
+
+def _socket(raw: Any) -> int | None:
+    """None where the driver has closed it."""
+    return None if raw._sock is None else int(raw._sock.fileno())
 
 
 MARK = "/* lapse"

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import cache
-from time import monotonic
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DBAPIError
 
+from lapse.engines.pooling import ask_if_doubtful
 from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote
 from lapse.errors import (
     DatabaseError,
@@ -34,8 +34,6 @@ APPLICATION_NAME = "lapse"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 """Said in full, as the database or the role may have other defaults."""
 CONNECT_SECONDS = 10
-IDLE_SECONDS = 2.0
-_RETURNED_AT = "lapse_returned_at"
 
 _RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006", "57014"})
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
@@ -83,19 +81,7 @@ def open_database(url: URL) -> Database:
             raw.adapters.register_loader(kind, loader)
         _run_alone(raw, "SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
 
-    @event.listens_for(database, "checkout")
-    def _look_alive(raw: Any, record: Any, proxy: object) -> None:
-        """A connection that has been idle may be dead; one that was in use a moment ago is not worth a round trip."""
-        if monotonic() - record.info.get(_RETURNED_AT, monotonic()) > IDLE_SECONDS:
-            try:
-                _run_alone(raw, "")
-            except psycopg.Error as error:
-                raise DisconnectionError(str(error)) from error
-
-    @event.listens_for(database, "checkin")
-    def _note_return(raw: Any, record: Any) -> None:
-        record.info[_RETURNED_AT] = monotonic()
-
+    ask_if_doubtful(database, lambda raw: _run_alone(raw, ""), psycopg.Error, lambda raw: int(raw.fileno()))
     return database
 
 

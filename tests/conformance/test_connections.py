@@ -1,0 +1,25 @@
+"""Connections that died while nobody used them are replaced before anybody notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from lapse.engines import pooling
+from tests.conformance.harness import Harness
+
+
+def test_a_connection_that_died_a_moment_ago_is_replaced(h: Harness) -> None:
+    """The end of it is there to be read, so it costs no round trip to know."""
+    if not h.features.concurrent_writers:
+        pytest.skip("there is no server")
+    h.events()
+    h.insert((1, h.at(days=-2)))
+    h.backend.cut_connections(h.url)
+    assert h.run_one().counts.deleted == 1
+
+
+def test_a_connection_that_was_idle_for_long_is_asked(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    h.events()
+    monkeypatch.setattr(pooling, "IDLE_SECONDS", -1.0)
+    h.insert((1, h.at(days=-2)))
+    assert h.run_one().counts.deleted == 1
