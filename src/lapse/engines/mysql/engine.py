@@ -253,7 +253,7 @@ class MysqlEngine(Engine):
             return [KeyRange()]
         table = target.declared.table
         walk = keys.load(connection, table.name, inspect.key_index(table))
-        return split.ranges(connection, source(table.name), walk, pieces)
+        return split.ranges(connection, table.name, walk, pieces)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
