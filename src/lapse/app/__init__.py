@@ -41,6 +41,7 @@ from lapse.model.statement import JobAction
 from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
+from lapse.runner.identity import DISARMED
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.worker import RunResult, Worker
 
@@ -267,7 +268,13 @@ class Lapse:
         return stored
 
     def pause(self, table: str | StoredPolicy) -> None:
-        self._set_pause(table, True)
+        """A policy that was disarmed is paused on purpose from now on, and no trouble any more."""
+        stored = self._stored(table)
+        self._set_pause(stored, True)
+        with self.catalog.writing() as connection:
+            for part in policies.list_tables(connection, stored.id):
+                if part.trouble == DISARMED:
+                    policies.set_trouble(connection, part.id, None)
 
     def resume(self, table: str | StoredPolicy) -> None:
         """Go on with a table that was paused, or whose first run was held for confirmation."""

@@ -62,6 +62,7 @@ class MysqlEngine(Engine):
         row_locks=True,
         concurrent_writers=True,
         replicas=False,
+        failover_looks_like_a_copy=True,
         target_seconds=0.1,
         rows_per_task=500_000,
     )

@@ -63,6 +63,7 @@ class PostgresEngine(Engine):
         row_locks=True,
         concurrent_writers=True,
         replicas=False,
+        failover_looks_like_a_copy=False,
         target_seconds=0.07,
         rows_per_task=500_000,
     )

@@ -67,6 +67,7 @@ class SqliteEngine(Engine):
         row_locks=False,
         concurrent_writers=False,
         replicas=False,
+        failover_looks_like_a_copy=False,
         target_seconds=0.012,
         rows_per_task=1_000_000,
     )
