@@ -63,17 +63,13 @@ ALL = LARGE | UNCUT
 
 @pytest.fixture(scope="module")
 def database(servers: Servers) -> Iterator[Harness]:
-    backend = servers.get("mariadb")
-    url = backend.create()
-    harness = Harness(backend, url)
-    harness.sql(
-        "CREATE FUNCTION as_uuid(t CHAR(32), version CHAR(1)) RETURNS CHAR(36) DETERMINISTIC RETURN"
-        " concat_ws('-', left(t, 8), substr(t, 9, 4), concat(version, substr(t, 14, 3)),"
-        " concat('8', substr(t, 18, 3)), right(t, 12))"
-    )
-    yield harness
-    harness.close()
-    backend.drop(url)
+    with Harness.fresh(servers.get("mariadb")) as harness:
+        harness.sql(
+            "CREATE FUNCTION as_uuid(t CHAR(32), version CHAR(1)) RETURNS CHAR(36) DETERMINISTIC RETURN"
+            " concat_ws('-', left(t, 8), substr(t, 9, 4), concat(version, substr(t, 14, 3)),"
+            " concat('8', substr(t, 18, 3)), right(t, 12))"
+        )
+        yield harness
 
 
 @pytest.fixture
