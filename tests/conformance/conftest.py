@@ -13,11 +13,5 @@ from tests.conftest import Servers
 
 @pytest.fixture(params=list(CONFORMING))
 def h(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Harness]:
-    backend = servers.get(request.param)
-    url = backend.create()
-    harness = Harness(backend, url)
-    try:
+    with Harness.fresh(servers.get(request.param)) as harness:
         yield harness
-    finally:
-        harness.close()
-        backend.drop(url)

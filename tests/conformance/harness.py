@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,6 +34,18 @@ class Harness:
         self.owner = Lapse(url, clock=self.clock)
         self._may_lack_grants = False
         self._worker = self.open() if backend.worker_url(url) != url else self.owner
+
+    @classmethod
+    @contextmanager
+    def fresh(cls, backend: Backend) -> Iterator[Harness]:
+        """On a new database, which is dropped afterwards."""
+        url = backend.create()
+        harness = cls(backend, url)
+        try:
+            yield harness
+        finally:
+            harness.close()
+            backend.drop(url)
 
     def open(self) -> Lapse:
         """Another worker's view of the same database, with the same clock."""

@@ -18,14 +18,8 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 @pytest.fixture
 def h(servers: Servers) -> Iterator[Harness]:
-    backend = servers.get("mariadb")
-    url = backend.create()
-    harness = Harness(backend, url)
-    try:
+    with Harness.fresh(servers.get("mariadb")) as harness:
         yield harness
-    finally:
-        harness.close()
-        backend.drop(url)
 
 
 @pytest.fixture

@@ -47,12 +47,8 @@ KEYS: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def database(servers: Servers) -> Iterator[Harness]:
-    backend = servers.get("mariadb")
-    url = backend.create()
-    harness = Harness(backend, url)
-    yield harness
-    harness.close()
-    backend.drop(url)
+    with Harness.fresh(servers.get("mariadb")) as harness:
+        yield harness
 
 
 @pytest.fixture

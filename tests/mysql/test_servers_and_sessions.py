@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 from sqlalchemy import make_url
 
-from lapse.app import Lapse
+from lapse.app import Health, Lapse
 from lapse.clock import ManualClock
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.mysql.delete import KeyDeleter
@@ -343,7 +343,15 @@ def test_a_restored_copy_is_disarmed(h: Harness, server: MariadbServer) -> None:
     with h.open() as db:
         db.run()
         (status,) = db.status()
-    assert "disarmed" in (status.reason or "") or status.state == "paused"
+        assert status.state == "paused"
+        assert (status.reason or "").startswith("disarmed")
+        assert "failover" in (status.reason or "")
+        assert any("failover" in finding.text for finding in db.doctor())
+        (health,) = db.health()
+        assert (health.health, health.is_failing, health.why) == (Health.UNABLE, True, status.reason)
+        db.pause("events")
+        (health,) = db.health()
+        assert (health.health, health.is_failing) == (Health.PAUSED, False)
     assert h.ids() == [2]
 
 

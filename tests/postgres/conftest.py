@@ -25,25 +25,15 @@ def server(servers: Servers) -> PostgresBackend:
 
 @pytest.fixture
 def h(server: PostgresBackend) -> Iterator[Harness]:
-    yield from _harness(server)
+    with Harness.fresh(server) as harness:
+        yield harness
 
 
 @pytest.fixture(params=VERSIONS)
 def each(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Harness]:
     """Every version, for what its planner or its catalog decides."""
-    backend = servers.get(request.param)
-    assert isinstance(backend, PostgresBackend)
-    yield from _harness(backend)
-
-
-def _harness(backend: PostgresBackend) -> Iterator[Harness]:
-    url = backend.create()
-    harness = Harness(backend, url)
-    try:
+    with Harness.fresh(servers.get(request.param)) as harness:
         yield harness
-    finally:
-        harness.close()
-        backend.drop(url)
 
 
 @pytest.fixture

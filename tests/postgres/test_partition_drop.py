@@ -76,6 +76,16 @@ def wait_for(h: Harness, condition: str) -> None:
         time.sleep(0.02)
 
 
+def slowest_s(action: Callable[[int], object], numbers: range) -> float:
+    """How long a client had to wait for the slowest of its actions."""
+    slowest = 0.0
+    for number in numbers:
+        started = time.monotonic()
+        action(number)
+        slowest = max(slowest, time.monotonic() - started)
+    return slowest
+
+
 def run_and_die(h: Harness, first: str, survives: int = 0) -> bool:
     """Run as a process that dies so many statements after one that begins like `first`; False if it got to the end."""
     doomed = h.open()
@@ -115,15 +125,15 @@ def test_nobody_waits_while_a_reader_holds_the_table_open(each: Harness) -> None
     reader = psycopg.connect(each.url)
     client = psycopg.connect(each.url, autocommit=True)
     assert reader.execute("SELECT count(*) FROM events").fetchone() == (5,)
+
+    def work(number: int) -> None:
+        client.execute("INSERT INTO events VALUES (%s, '2026-03-14')", (number,))
+        client.execute("SELECT count(*) FROM events")
+        client.execute("UPDATE events SET id = id WHERE id = 5")
+
     with running(lambda: each.run()) as errors:
         wait_for(each, PENDING)
-        slowest = 0.0
-        for number in range(10, 20):
-            started = time.monotonic()
-            client.execute("INSERT INTO events VALUES (%s, '2026-03-14')", (number,))
-            client.execute("SELECT count(*) FROM events")
-            client.execute("UPDATE events SET id = id WHERE id = 5")
-            slowest = max(slowest, time.monotonic() - started)
+        slowest = slowest_s(work, range(10, 20))
         assert each.rows(f"SELECT {PENDING}") == [(True,)]
         # The reader's own query goes on as if nothing had happened.
         assert reader.execute("SELECT id FROM events WHERE id = 5").fetchone() == (5,)
@@ -247,16 +257,16 @@ def test_a_table_that_partitions_refer_to_is_not_locked_for_long(each: Harness) 
     each.sql("CREATE TABLE kinds (kind INTEGER PRIMARY KEY); INSERT INTO kinds VALUES (1)")
     create(each, ", kind INTEGER DEFAULT 1 REFERENCES kinds")
     client = psycopg.connect(each.url, autocommit=True)
+
+    def work(number: int) -> None:
+        client.execute("INSERT INTO kinds VALUES (%s)", (number,))
+        client.execute("SELECT pg_sleep(0.02)")
+
     with psycopg.connect(each.url) as writer:
         writer.execute("INSERT INTO kinds VALUES (2)")
         with running(lambda: each.run()) as errors:
             wait_for(each, PENDING)
-            slowest = 0.0
-            for number in range(3, 30):
-                started = time.monotonic()
-                client.execute("INSERT INTO kinds VALUES (%s)", (number,))
-                slowest = max(slowest, time.monotonic() - started)
-                time.sleep(0.02)
+            slowest = slowest_s(work, range(3, 30))
             writer.commit()
     client.close()
     assert not errors

@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -60,6 +61,24 @@ def pooled(h: Harness, server: PostgresBackend) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
+@contextmanager
+def meanwhile(action: Callable[[], object]) -> Iterator[None]:
+    """Something that another client does again and again."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.is_set():
+            action()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def test_a_replication_origin_is_left_with_nobody(h: Harness, pooled: str, server: PostgresBackend) -> None:
     """It is a session's, and the next client to get that session must not have it."""
     with Lapse(pooled, clock=h.clock) as db, psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
@@ -74,19 +93,10 @@ def test_a_replication_origin_is_left_with_nobody(h: Harness, pooled: str, serve
             " IF OLD.id = 42 THEN RAISE EXCEPTION 'made to fail'; END IF; RETURN OLD; END $$;"
             "CREATE TRIGGER fail BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION fail();"
         )
-        stop, seen = threading.Event(), set()
-
-        def look() -> None:
-            while not stop.is_set():
-                seen.update(other.execute("SELECT pg_replication_origin_session_is_setup()").fetchall())
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        try:
+        seen: set[tuple[bool]] = set()
+        look = "SELECT pg_replication_origin_session_is_setup()"
+        with meanwhile(lambda: seen.update(other.execute(look).fetchall())):
             (job,) = db.run().jobs
-        finally:
-            stop.set()
-            thread.join()
         assert (job.counts.deleted, job.counts.held) == (1999, 1)
         assert seen == {(False,)}
     # It belongs to the cluster, not to the database.
@@ -94,7 +104,7 @@ def test_a_replication_origin_is_left_with_nobody(h: Harness, pooled: str, serve
 
 
 def test_declare_run_and_look(h: Harness, pooled: str) -> None:
-    with Lapse(pooled, clock=h.clock) as db:
+    with Lapse(pooled, clock=h.clock) as db, psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
         db.execute(
             "CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ) WITH (ttl_expire_after = '30 days',"
             " ttl_expiration_expression = 'ts + INTERVAL ''1 day''', ttl_hide_expired = 'view')"
@@ -103,22 +113,14 @@ def test_declare_run_and_look(h: Harness, pooled: str) -> None:
             f"INSERT INTO events SELECT n, TIMESTAMP {h.at(days=-2)} + n * INTERVAL '1 minute'"
             " FROM generate_series(1, 5000) n"
         )
-        # Clients that leave other settings behind on the servers that Lapse is given next.
-        stop = threading.Event()
 
         def disturb() -> None:
-            with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
-                while not stop.is_set():
-                    other.execute("SET enable_tidscan = off; SET statement_timeout = '1h'; SET DateStyle = 'German'")
-                    other.execute("SELECT pg_sleep(0.002)")
+            """Leave other settings behind on the servers that Lapse is given next."""
+            other.execute("SET enable_tidscan = off; SET statement_timeout = '1h'; SET DateStyle = 'German'")
+            other.execute("SELECT pg_sleep(0.002)")
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
-        try:
+        with meanwhile(disturb):
             (job,) = db.run().jobs
-        finally:
-            stop.set()
-            thread.join()
         assert job.counts.deleted == 1440
         assert db.execute("SELECT min(id) FROM events").rows == ((1441,),)
         assert db.preview("events")[0].survey.expired == 0

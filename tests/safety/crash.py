@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import event
@@ -29,3 +31,25 @@ class CrashAfter:
         if self._left < 0:
             self.crashed = True
             raise Died
+
+
+@contextmanager
+def dying() -> Iterator[None]:
+    """A crash ends this block, and the threads beside it at whatever statement they have come to.
+
+    Anything else that ends a thread meanwhile is raised here.
+    """
+    others: list[BaseException] = []
+
+    def note(ended: threading.ExceptHookArgs) -> None:
+        if not isinstance(ended.exc_value, Died):
+            others.append(ended.exc_value or ended.exc_type())
+
+    before, threading.excepthook = threading.excepthook, note
+    try:
+        with suppress(Died):
+            yield
+    finally:
+        threading.excepthook = before
+    if others:
+        raise others[0]

@@ -6,11 +6,9 @@ complete run no expired row may be left; and what the history counts as deleted 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from lapse.app import Lapse
 from lapse.clock import ManualClock
 from tests.backends import BACKENDS, Backend
-from tests.safety.crash import CrashAfter, Died
+from tests.safety.crash import CrashAfter, dying
 
 START = datetime(2026, 3, 15, 12, 0, 0, tzinfo=UTC)
 HEARTBEATS_MISSED = timedelta(seconds=60)
@@ -105,7 +103,7 @@ class Histories(RuleBasedStateMachine):
         self.clock.advance(HEARTBEATS_MISSED)
         doomed = Lapse(self.url, clock=self.clock)
         CrashAfter(doomed, statements)
-        with contextlib.suppress(Died):
+        with dying():
             doomed.run("events")
         doomed.close()
         self.rows = {number: self.rows[number] for number in self._ids()}
@@ -138,11 +136,7 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-# A crash takes the threads beside the task along, at whatever statement they have come to.
-_thread_may_die = pytest.mark.filterwarnings(
-    "ignore:Exception in thread lapse-(supervisor|controller):pytest.PytestUnhandledThreadExceptionWarning"
-)
-TestHistories = _thread_may_die(Histories.TestCase)
+TestHistories = Histories.TestCase
 TestHistories.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

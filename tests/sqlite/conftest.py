@@ -10,11 +10,5 @@ from tests.conftest import Servers
 
 @pytest.fixture
 def h(servers: Servers) -> Iterator[Harness]:
-    backend = servers.get("sqlite")
-    url = backend.create()
-    harness = Harness(backend, url)
-    try:
+    with Harness.fresh(servers.get("sqlite")) as harness:
         yield harness
-    finally:
-        harness.close()
-        backend.drop(url)

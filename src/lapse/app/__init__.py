@@ -10,13 +10,24 @@ from types import TracebackType
 from sqlalchemy import Connection
 
 from lapse.app.collector import CatalogCollector
+from lapse.app.control import Control
 from lapse.app.doctor import Doctor
 from lapse.app.finding import Finding, Level
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.health import Health, PolicyHealth, policy_healths
 from lapse.app.pace import pace_of
-from lapse.app.policyfile import Candidate, Plan, Planner, PolicyFile, Problem, find_candidate, read_file, write_file
+from lapse.app.policyfile import (
+    Candidate,
+    Plan,
+    Planner,
+    PolicyFile,
+    Problem,
+    find_candidate,
+    lint,
+    read_file,
+    write_file,
+)
 from lapse.app.preview import Preview, preview
 from lapse.app.progress import JobProgress, job_progress
 from lapse.app.result import Result
@@ -28,18 +39,15 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.clock import Clock
 from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
-from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
 from lapse.engines.base import Declared, Footprint
-from lapse.errors import DatabaseUnavailable, InvalidValue, LapseError, NotFound, PolicyConflict, TableNotFound
+from lapse.errors import DatabaseUnavailable, InvalidValue, TableNotFound
 from lapse.metrics import Metrics
 from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
-from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
 from lapse.runner.controller import Reading, describe_gauges
-from lapse.runner.declarer import Declarer
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.worker import RunResult, Worker
@@ -63,7 +71,7 @@ class Lapse:
         self.catalog = Catalog(self.engine)
         self._keeper = JobKeeper(self.catalog, "frontend", Silent())
         self.frontend = Frontend(self.catalog, self._keeper)
-        self._declarer = Declarer(self.catalog)
+        self._control = Control(self.catalog, self._keeper)
 
     def __enter__(self) -> Lapse:
         return self
@@ -240,39 +248,25 @@ class Lapse:
             self.confirm(table)
         return worker.run(None if table is None else self._stored(table))
 
-    def confirm(self, table: str | StoredPolicy | None = None) -> None:
-        """Let the first run of a table, or of all, pass, however many rows it deletes."""
-        wanted = self.policies() if table is None else [self._stored(table)]
-        with self.catalog.writing() as connection:
-            now = self.engine.now(connection)
-            for stored in wanted:
-                if stored.cleared_at is not None:
-                    continue
-                policies.set_guard(connection, stored.id, cleared_at=now)
-                if stored.held is not None:
-                    for part in policies.list_tables(connection, stored.id):
-                        policies.set_next_run(connection, part.id, None)
-
     def worker(self, listener: Listener | None = None) -> Worker:
         return Worker(self.catalog, listener)
+
+    def confirm(self, table: str | StoredPolicy | None = None) -> None:
+        """Let the first run of a table, or of all, pass, however many rows it deletes."""
+        self._control.confirm(self.policies() if table is None else [self._stored(table)])
 
     def request_run(self, table: str | StoredPolicy) -> StoredPolicy:
         """Make a table due now; the next worker that looks starts its job."""
         stored = self._stored(table)
-        if stored.policy.pause:
-            raise PolicyConflict(f"table {stored.table} is paused (ttl_pause is on)", hint="resume it first")
-        with self.catalog.writing() as connection:
-            for part in policies.list_tables(connection, stored.id):
-                policies.set_next_run(connection, part.id, None)
+        self._control.request_run(stored)
         return stored
 
     def pause(self, table: str | StoredPolicy) -> None:
-        self._set_pause(table, True)
+        self._control.pause(self._stored(table))
 
     def resume(self, table: str | StoredPolicy) -> None:
         """Go on with a table that was paused, or whose first run was held for confirmation."""
-        self.confirm(table)
-        self._set_pause(table, False)
+        self._control.resume(self._stored(table))
 
     def cancel(self, table: str | StoredPolicy) -> list[Job]:
         """Cancel the active jobs of a table."""
@@ -281,9 +275,7 @@ class Lapse:
 
     def control(self, job_id: int, action: JobAction) -> Job:
         """Ask for one job to pause, go on or be cancelled."""
-        with self.catalog.writing() as connection:
-            stored_jobs.request(connection, job_id, action, self.engine.now(connection))
-        return self._keeper.settle(job_id)
+        return self._control.control(job_id, action)
 
     # Policies as code
 
@@ -309,17 +301,8 @@ class Lapse:
 
     def lint(self, file: PolicyFile) -> list[Problem]:
         """Tables without a word about them in the file, and entries without a table."""
-        problems: list[Problem] = []
         with self.engine.connection() as connection:
-            left = set(self.engine.tables(connection))
-            for entry in file.tables:
-                try:
-                    name = parse_table_name(entry.name, self.engine.dialect)
-                    left.discard(self.engine.describe(connection, name).name)
-                except LapseError as error:
-                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
-        silent = "has neither a policy nor a reason for having none"
-        return problems + [Problem(table=str(name), place=file.path.name, text=silent) for name in sorted(left)]
+            return lint(self.engine, connection, file)
 
     def _policies_if_any(self) -> list[StoredPolicy]:
         with self.engine.connection() as connection:
@@ -359,24 +342,8 @@ class Lapse:
         """How strained the server is, as the controller sees it."""
         return describe_gauges(self.catalog)
 
-    def _set_pause(self, table: str | StoredPolicy, pause: bool) -> None:
-        stored = self._stored(table)
-        change = PolicyChange(set={"pause": pause})
-        with self.catalog.writing() as connection:
-            self._declarer.change(connection, stored.table, change, stored.source)
-        for job in self.jobs():
-            if job.policy_id == stored.id:
-                self._keeper.settle(job.id)
-
     def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
-        if isinstance(table, StoredPolicy):
-            return table
-        name = parse_table_name(table, self.engine.dialect)
-        with self.catalog.reading() as connection:
-            stored = self._declarer.stored(connection, name)
-        if stored is None:
-            raise NotFound(f"table {table} has no TTL policy", hint="`lapse status` lists the policies")
-        return stored
+        return table if isinstance(table, StoredPolicy) else self._control.stored(table)
 
 
 __all__ = [

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from lapse.app.checkup import check_up
 from lapse.app.finding import Finding, Level
 from lapse.app.plausibility import implausible_times
+from lapse.app.status import why_disarmed
 from lapse.catalog import Catalog, jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
@@ -144,7 +145,7 @@ class Doctor:
         return Finding(
             level=Level.PROBLEM,
             subject=str(stored.table),
-            text=DISARMED,
+            text=why_disarmed(self._engine),
             fix=f"lapse resume URL {stored.table}",
             mended=repair,
         )

@@ -76,7 +76,10 @@ class PolicyHealth:
 
     @property
     def is_failing(self) -> bool:
-        return any(part.state == "trouble" or (part.last and part.last.status in FAILURES) for part in self.parts)
+        return any(
+            part.state == "trouble" or part.is_disarmed or (part.last and part.last.status in FAILURES)
+            for part in self.parts
+        )
 
     @property
     def promise_used(self) -> float:
@@ -116,6 +119,10 @@ def _health(
 def _judge(
     parts: Sequence[TableStatus], lateness: timedelta, promise: timedelta, stopped: str | None
 ) -> tuple[Health, str | None]:
+    disarmed = next((part for part in parts if part.is_disarmed), None)
+    if disarmed is not None:
+        # Nobody asked for this pause, and nobody may know of it: after a failover it would last for ever.
+        return Health.UNABLE, disarmed.reason
     if parts[0].stored.policy.pause:
         return Health.PAUSED, next((part.reason for part in parts if part.state == "paused"), None) or "ttl_pause is on"
     if stopped is not None:

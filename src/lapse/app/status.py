@@ -33,6 +33,7 @@ class TableStatus:
     last: Job | None
     statistics: str | None
     promise: Promise
+    is_disarmed: bool = False
     native: Mapping[str, int] = field(default_factory=dict)
     """What the engine counts where it deletes by itself; of the whole server."""
 
@@ -52,6 +53,7 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
             (last.get(physical.id), complete.get(physical.id)),
             current,
             now,
+            engine,
         )
         for physical in policies.list_tables(connection)
         if physical.policy_id in by_policy
@@ -74,10 +76,13 @@ def _status(
     last: tuple[Job | None, Job | None],
     current: Settings,
     now: datetime,
+    engine: Engine,
 ) -> TableStatus:
     """`last` are the last job that ended and the last that finished."""
-    state, reason = _state(stored, physical, job, current, now)
-    obstacle = "ttl_pause is on" if stored.policy.pause else current.obstacle(now) or physical.trouble
+    disarmed = stored.policy.pause and physical.trouble == DISARMED
+    pause = why_disarmed(engine) if disarmed else "ttl_pause is on" if stored.policy.pause else None
+    state, reason = _state(stored, physical, job, pause, current, now)
+    obstacle = pause or current.obstacle(now) or physical.trouble
     if obstacle is None and stored.policy.guard:
         obstacle = stored.held
     return TableStatus(
@@ -90,19 +95,25 @@ def _status(
         current=job,
         last=last[0],
         statistics=physical.statistics,
+        is_disarmed=disarmed,
         promise=promise(
             stored.policy, declared_at=stored.created_at, last_complete=last[1], now=now, obstacle=obstacle
         ),
     )
 
 
+def why_disarmed(engine: Engine) -> str:
+    """Says what to do about it, after a failover as well."""
+    return f"{DISARMED}, after a failover, too" if engine.features.failover_looks_like_a_copy else DISARMED
+
+
 def _state(
-    stored: StoredPolicy, physical: PhysicalTable, job: Job | None, current: Settings, now: datetime
+    stored: StoredPolicy, physical: PhysicalTable, job: Job | None, pause: str | None, current: Settings, now: datetime
 ) -> tuple[str, str | None]:
     if job is not None:
         return str(job.status), job.reason
-    if stored.policy.pause:
-        return str(JobStatus.PAUSED), DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
+    if pause is not None:
+        return str(JobStatus.PAUSED), pause
     if not current.job_enable or current.clock_hold:
         return str(JobStatus.PAUSED), current.obstacle(now)
     if stored.held is not None and stored.policy.guard:

@@ -34,6 +34,9 @@ class Features:
     replicas: bool
     """Can scans be sent to a replica?"""
 
+    failover_looks_like_a_copy: bool
+    """Can a replica that took over not be told from a copy of the database, whose policies must not run?"""
+
     target_seconds: float
     """How long one delete statement should take: the time foreground may have to wait for it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lapse.app.policyfile.candidates import Candidate, find_candidate
+from lapse.app.policyfile.linting import lint
 from lapse.app.policyfile.plan import Action, Change, FieldChange, FirstRun, Plan, Planner, Problem
 from lapse.app.policyfile.reading import FILE_NAME, PolicyFile, TableEntry, entry_from_keys, read_file
 from lapse.app.policyfile.schema import json_schema
@@ -23,6 +24,7 @@ __all__ = [
     "entry_from_keys",
     "find_candidate",
     "json_schema",
+    "lint",
     "read_file",
     "write_file",
 ]

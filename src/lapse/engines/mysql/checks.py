@@ -7,12 +7,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from lapse.engines import planned
 from lapse.engines.base import Declared
 from lapse.engines.mysql import condition, inspect, keys, managed, myrocks, references
 from lapse.engines.mysql.names import live_view
-from lapse.errors import PolicyConflict, Unsupported
+from lapse.errors import Unsupported
 from lapse.model.policy import PartitionRule, Policy
-from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind
+from lapse.model.table import Table, TableKind
 
 _TRANSACTIONAL = ("INNODB", "ROCKSDB")
 
@@ -44,13 +45,8 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
 def _check_condition(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
     """The condition itself is the check: it needs its columns, and the columns need a type that holds time."""
     table, policy = declared.table, declared.policy
-    managed_before = previous is not None and previous.expire_after is not None
-    if policy.expire_after is not None and not managed_before and table.column(MANAGED_COLUMN):
-        raise PolicyConflict(
-            f"table {table.name} already has a column {MANAGED_COLUMN}",
-            hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is",
-        )
-    complete = _with_managed(declared)
+    planned.refuse_taken_name(declared, previous)
+    complete = planned.with_managed_column(declared, "datetime(6)")
     condition.at(connection, complete, now)
     for rule in policy.partitions:
         _check_shorter(policy, rule)
@@ -127,12 +123,3 @@ def _check_partitions(table: Table, policy: Policy) -> None:
 def _without_implicit(table: Table) -> Table:
     """MyRocks's hidden time goes with the comment that the policy replaces."""
     return replace(table, columns=tuple(column for column in table.columns if column.type != myrocks.IMPLICIT))
-
-
-def _with_managed(declared: Declared) -> Declared:
-    """The table as it will be once the managed column is there, so that a policy can be checked beforehand."""
-    table = declared.table
-    if declared.policy.expire_after is None or table.column(MANAGED_COLUMN):
-        return declared
-    column = Column(name=MANAGED_COLUMN, type="datetime(6)")
-    return replace(declared, table=replace(table, columns=(*table.columns, column)))

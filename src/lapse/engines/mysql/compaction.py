@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from lapse.engines.base import Batch, Checkpoint, Deleter, Expiring, Survey
-from lapse.engines.mysql.delete import Atomic, Connect
+from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql.names import literal, source
 from lapse.model.table import TableName
 

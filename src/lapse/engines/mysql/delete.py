@@ -12,9 +12,7 @@ saves sending the keys back and forth. A row in the window that somebody holds s
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import perf_counter
@@ -22,8 +20,9 @@ from time import perf_counter
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
+from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
 from lapse.engines.mysql import keys
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import quote
@@ -50,8 +49,6 @@ LOCK_WAIT_TIMEOUT = 1205
 NOT_BY_KEY = 1175
 """The server would have read the whole table to find the keys."""
 
-Connect = Callable[[], AbstractContextManager[Connection]]
-Atomic = Callable[[Connection], AbstractContextManager[None]]
 Kill = Callable[[int], None]
 
 
@@ -107,7 +104,7 @@ class Plan:
         return self.select("count(*)", [self.key.equal(found), f"({self.condition}) IS TRUE"], self.key)
 
 
-class MysqlDeleter(Deleter):
+class MysqlDeleter(KeysetDeleter):
     """`_find` says where the paths differ; the rest is the same for all."""
 
     def __init__(
@@ -122,12 +119,10 @@ class MysqlDeleter(Deleter):
         kill: Kill,
     ) -> None:
         """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused."""
+        super().__init__(cursor, connect, atomic)
         self._plan = plan
         self._span = span
-        self._cursor = cursor
-        self._connect = connect
         self._connect_freely = connect_freely
-        self._atomic = atomic
         self._kill = kill
         self._running: int | None = None
         self._was_killed = False
@@ -162,18 +157,6 @@ class MysqlDeleter(Deleter):
             finally:
                 self._set_running(None)
 
-    def skip_one(self, checkpoint: Checkpoint) -> Batch:
-        with self._connect() as connection:
-            found, batch = self._find(connection, 1)
-            batch = replace(batch, selected=len(found), held=len(found))
-            with self._atomic(connection):
-                checkpoint(connection, batch)
-        self._cursor = batch.cursor
-        return batch
-
-    def restart(self) -> None:
-        self._cursor = None
-
     def interrupt(self) -> None:
         # Under the lock the connection cannot have gone back to the pool, and so to somebody else.
         with self._guard:
@@ -193,10 +176,6 @@ class MysqlDeleter(Deleter):
     def _delete_blindly(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch | None:
         """Delete without looking first, where that is quicker; None where it is not, or somebody holds a row."""
         return None
-
-    @abstractmethod
-    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
-        """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
 
     def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
         if self._plan.refuses_to_wait or not self._plan.skips_locked:

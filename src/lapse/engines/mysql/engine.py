@@ -62,6 +62,7 @@ class MysqlEngine(Engine):
         row_locks=True,
         concurrent_writers=True,
         replicas=False,
+        failover_looks_like_a_copy=True,
         target_seconds=0.1,
         rows_per_task=500_000,
     )
@@ -253,7 +254,7 @@ class MysqlEngine(Engine):
             return [KeyRange()]
         table = target.declared.table
         walk = keys.load(connection, table.name, inspect.key_index(table))
-        return split.ranges(connection, source(table.name), walk, pieces)
+        return split.ranges(connection, table.name, walk, pieces)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table

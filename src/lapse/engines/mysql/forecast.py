@@ -1,15 +1,15 @@
 """How many rows expire when: counted in a small table, in a large one told by a sample.
 
 What the optimizer says of a long index range is no help: it may be off by a factor of two. Whole numbers as keys are
-sampled one by one, text and bytes a few rows at many places. Where keys are of other types the rows are counted.
+sampled one by one, others a few rows at many places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from math import isqrt, sqrt
-from statistics import stdev
+from math import hypot, isqrt
 
 from sqlalchemy import Connection
 
@@ -27,7 +27,7 @@ MIN_HITS = 2_000
 """Keys too sparse for this many hits make a sample too small to speak for the table."""
 PLACES, MIN_PLACES = 64, 8
 ROWS_PER_PLACE = 400
-"""Where keys are no whole numbers: how many places of the table are looked at, and how many rows at each."""
+"""How many places of the table are looked at, where keys are no whole numbers or sparse, and how many rows at each."""
 _JITTER = 2_654_435_761
 """Moves each point within its own stretch, so that no pattern in the keys repeats in the sample."""
 _WHOLE_NUMBERS = ("int", "bigint", "mediumint", "smallint", "integer")
@@ -52,7 +52,7 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
 
 
 def sampled(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
-    """None for a table that can be scanned in a moment, or whose keys allow no sample."""
+    """None for a table that can be scanned in a moment."""
     total = paths.estimate_rows(connection, table.name)
     if total <= SCANNED_ROWS:
         return None
@@ -96,44 +96,60 @@ def _by_number(connection: Connection, table: Table, conditions: Sequence[Condit
     )
 
 
-def _by_places(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring | None:
-    """The first rows of many ranges of the key; None where the key's type, or its values, make too few ranges."""
+def _by_places(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring:
+    """The first and the last rows of many stretches of the key, which speak for their stretch."""
     walk = keys.load(connection, table.name, inspect.key_index(table))
     columns = ", ".join(quote(column.name) for column in table.columns)
-    places = split.ranges(connection, source(table.name), walk, PLACES)
-    if len(places) < MIN_PLACES:
-        return None
-    looks = []
-    for place in places:
-        where = f" WHERE {walk.after(keys.decode(place.start, walk), inclusive=True)}" if place.start else ""
-        first = (
-            f"(SELECT {columns} FROM {source(table.name)} FORCE INDEX ({quote(walk.index)}){where}"
-            f" ORDER BY {walk.order} LIMIT {ROWS_PER_PLACE}) AS lapse_place"
+    stretches = split.Cutter(connection, table.name, walk).stretches(PLACES)
+    # A key that allows few cuts is looked at in few places, but closely.
+    most = ROWS_PER_PLACE * PLACES // max(len(stretches), MIN_PLACES) // 2
+    rows, places = [], []
+    for stretch in stretches:
+        where = " AND ".join(stretch.where(walk)) or "TRUE"
+        some = f"SELECT {columns} FROM {source(table.name)} FORCE INDEX ({quote(walk.index)}) WHERE {where} ORDER BY"
+        first, last = (
+            _rows(connection, conditions, f"({some} {order} LIMIT {most}) AS lapse_place")
+            for order in (walk.order, walk.backwards)
         )
-        looks.append(_rows(connection, conditions, first))
-    rows = [row for look in looks for row in look]
-    seen = sum(row[1] for row in rows)
+        rows += [*first, *last]
+        if first and last:
+            ends = (_shares(first, len(conditions)), _shares(last, len(conditions)))
+            places.append(_Place(rows=max(stretch.rows, 1), first=ends[0], last=ends[1]))
+    shares, uncertainty = _together(places) if places else ([0.0] * len(conditions), 1.0)
     return Expiring(
-        counts=tuple(count * total // seen for count in running_totals([(r[0], r[1]) for r in rows], len(conditions))),
+        counts=tuple(int(total * share) for share in shares),
         rows=total,
         bytes=paths.table_bytes(connection, table.name),
         oldest=_oldest(rows),
         exact=False,
-        method=f"sample of {seen:,} rows at {len(places)} places",
-        margin=int(total * _uncertainty([_shares(look, len(conditions)) for look in looks])),
+        method=f"sample of {sum(row[1] for row in rows):,} rows at {len(places)} places",
+        margin=int(total * uncertainty),
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """A stretch of about `rows` rows: the shares that have expired at each instant, of its first and its last ones."""
+
+    rows: int
+    first: list[float]
+    last: list[float]
+
+
 def _shares(look: list[tuple[int, int, datetime | None]], instants: int) -> list[float]:
-    """Of one place: the share of its rows that has expired at each instant."""
     seen = sum(row[1] for row in look)
     return [count / seen for count in running_totals([(row[0], row[1]) for row in look], instants)]
 
 
-def _uncertainty(places: Sequence[Sequence[float]]) -> float:
-    """Two standard deviations of the mean of all places, at the instant where they differ most."""
-    worst: float = max(stdev(shares) for shares in zip(*places, strict=True))
-    return 2 * worst / sqrt(len(places))
+def _together(places: Sequence[_Place]) -> tuple[list[float], float]:
+    """The share of all rows that has expired at each instant; and two standard deviations, where they are largest."""
+    total = sum(place.rows for place in places)
+    shares, deviations = [], []
+    for instant in range(len(places[0].first)):
+        ends = [(place.rows, place.first[instant], place.last[instant]) for place in places]
+        shares.append(sum(rows * (first + last) / 2 for rows, first, last in ends) / total)
+        deviations.append(hypot(*(rows * (first - last) / 2 for rows, first, last in ends)) / total)
+    return shares, 2 * max(deviations)
 
 
 def _rows(

@@ -35,7 +35,12 @@ class Form(StrEnum):
     TEXT = "text"
     BYTES = "bytes"
     ORDINAL = "ordinal"
-    LITERAL = "literal"
+    BITS = "bits"
+    YEAR = "year"
+    MOMENT = "moment"
+    SPAN = "span"
+    UUID = "uuid"
+    ADDRESS = "address"
 
 
 _FORMS = {
@@ -44,8 +49,13 @@ _FORMS = {
     **dict.fromkeys(("float", "double"), Form.FLOAT),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Form.TEXT),
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Form.BYTES),
-    **dict.fromkeys(("enum", "set", "bit", "year"), Form.ORDINAL),
-    **dict.fromkeys(("date", "datetime", "timestamp", "time", "uuid", "inet4", "inet6"), Form.LITERAL),
+    **dict.fromkeys(("enum", "set"), Form.ORDINAL),
+    "bit": Form.BITS,
+    "year": Form.YEAR,
+    **dict.fromkeys(("date", "datetime", "timestamp"), Form.MOMENT),
+    "time": Form.SPAN,
+    "uuid": Form.UUID,
+    **dict.fromkeys(("inet4", "inet6"), Form.ADDRESS),
 }
 
 
@@ -73,16 +83,16 @@ class Part:
             case Form.FLOAT:
                 # A FLOAT shows six digits of itself; as a DOUBLE it shows all it has.
                 return f"{self.sql} + 0e0"
-            case Form.ORDINAL:
+            case Form.ORDINAL | Form.BITS | Form.YEAR:
                 return f"{self.sql} + 0"
             case Form.TEXT | Form.BYTES:
                 return f"hex({self.sql})"
-            case Form.DECIMAL | Form.LITERAL:
+            case Form.DECIMAL | Form.MOMENT | Form.SPAN | Form.UUID | Form.ADDRESS:
                 return f"CAST({self.sql} AS CHAR)"
 
     def literal(self, value: Any) -> str:
         match self.form:
-            case Form.NUMBER | Form.ORDINAL:
+            case Form.NUMBER | Form.ORDINAL | Form.BITS | Form.YEAR:
                 return str(int(value))
             case Form.FLOAT:
                 text = repr(float(value))
@@ -93,7 +103,7 @@ class Part:
                 return f"x'{_checked(str(value), '[0-9A-Fa-f]*')}'"
             case Form.TEXT:
                 return f"_{self.charset} x'{_checked(str(value), '[0-9A-Fa-f]*')}' COLLATE {self.collation}"
-            case Form.LITERAL:
+            case Form.MOMENT | Form.SPAN | Form.UUID | Form.ADDRESS:
                 return literal(str(value))
 
     def beyond(self, value: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines.base import Batch, Checkpoint, Declared, Deleter
+from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql.condition import Condition
-from lapse.engines.mysql.delete import Atomic, Connect
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.model.table import TableName
 

@@ -18,6 +18,7 @@ from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Foot
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
+    checks,
     condition,
     forecast,
     gauges,
@@ -26,7 +27,6 @@ from lapse.engines.postgres import (
     leaving,
     locks,
     managed,
-    origin,
     partitions,
     session,
     showcreate,
@@ -36,12 +36,12 @@ from lapse.engines.postgres import (
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.dropping import PartitionDeleter
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
-from lapse.errors import Drift, LapseError, PolicyConflict, Unsupported
+from lapse.errors import Drift, LapseError, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
-from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind, TableName
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 MINIMUM_VERSION = 14
 _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", SEE_EXPIRED: "on"}
@@ -63,6 +63,7 @@ class PostgresEngine(Engine):
         row_locks=True,
         concurrent_writers=True,
         replicas=False,
+        failover_looks_like_a_copy=False,
         target_seconds=0.07,
         rows_per_task=500_000,
     )
@@ -180,89 +181,7 @@ class PostgresEngine(Engine):
     # Policies
 
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
-        table, policy = declared.table, declared.policy
-        if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
-            raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
-        self._check_storage(connection, table)
-        managed_before = previous is not None and previous.expire_after is not None
-        if policy.expire_after is not None and not managed_before:
-            self._check_managed(connection, table)
-        whole = _with_managed(declared)
-        self._check_condition(connection, whole, is_there=whole is declared)
-        if policy.hide_expired != "off":
-            condition.expired_now(whole)
-        if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
-            raise Unsupported(
-                f"there is no replication origin {policy.replication_origin}",
-                hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
-            )
-        notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
-        if policy.select_as_of_system_time is not None:
-            notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
-        return [*self._partition_notices(connection, declared), *notices]
-
-    @staticmethod
-    def _check_storage(connection: Connection, table: Table) -> None:
-        method = connection.exec_driver_sql(
-            "SELECT m.amname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
-            " WHERE c.oid = to_regclass(%(name)s)",
-            {"name": relation(table.name)},
-        ).scalar()
-        if method not in (None, "heap"):
-            raise Unsupported(
-                f"table {table.name} is stored by the access method {method}, and TTL works on heap tables"
-            )
-
-    @staticmethod
-    def _check_managed(connection: Connection, table: Table) -> None:
-        if table.column(MANAGED_COLUMN):
-            raise PolicyConflict(
-                f"table {table.name} already has a column {MANAGED_COLUMN}",
-                hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is",
-            )
-        if partitions.is_leaf(connection, table.name):
-            raise Unsupported(
-                f"{table.name} is a partition, and PostgreSQL adds no column to a partition alone",
-                hint="set ttl_expire_after on the partitioned table, or TTL = column + INTERVAL on the partition",
-            )
-
-    def _check_condition(self, connection: Connection, declared: Declared, *, is_there: bool) -> None:
-        """The condition itself is the check: it needs its columns, and the server must be able to compute it."""
-        for rule in (None, *declared.policy.partitions):
-            policy = declared.policy if rule is None else declared.policy.for_partition(rule.partition)
-            found = condition.at(replace(declared, policy=policy), self.now(connection))
-            if not is_there:
-                continue
-            try:
-                with self.atomic(connection):
-                    connection.exec_driver_sql(
-                        f"SELECT ({found.sql})::boolean, ({found.instant})::timestamptz"
-                        f" FROM {relation(declared.table.name)} LIMIT 0"
-                    )
-            except Drift as error:
-                raise Unsupported(f"PostgreSQL cannot compute when rows expire: {error.message}") from error
-
-    @staticmethod
-    def _partition_notices(connection: Connection, declared: Declared) -> list[str]:
-        table, policy = declared.table, declared.policy
-        if table.kind is not TableKind.PARTITIONED:
-            if policy.partition_drop:
-                raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
-            if policy.partitions:
-                raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
-            return [
-                f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
-                for heir in inspect.heirs(connection, table.name)
-            ]
-        known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
-        notices = [
-            f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"
-            for rule in policy.partitions
-            if rule.partition not in known
-        ]
-        if policy.partition_drop and table.referenced_by:
-            notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
-        return notices
+        return checks.check(self, connection, declared, previous)
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
         table, policy = declared.table, declared.policy
@@ -402,15 +321,6 @@ class PostgresEngine(Engine):
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         with self._reading(connection):
             return survey.sample(connection, target, count)
-
-
-def _with_managed(declared: Declared) -> Declared:
-    """The table as it will be once the managed column is there, so that a policy can be checked beforehand."""
-    table = declared.table
-    if declared.policy.expire_after is None or table.column(MANAGED_COLUMN):
-        return declared
-    column = Column(name=MANAGED_COLUMN, type="timestamp with time zone")
-    return replace(declared, table=replace(table, columns=(*table.columns, column)))
 
 
 def _message(target: Target) -> str:

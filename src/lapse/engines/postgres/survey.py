@@ -60,6 +60,10 @@ def estimate_rows(connection: Connection, table: Table) -> int:
         return 0
     if not readable:
         return _rows_at_last_analyze(connection, table)
+    return _planned_rows(connection, table)
+
+
+def _planned_rows(connection: Connection, table: Table) -> int:
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
 
 
@@ -71,7 +75,7 @@ def _rows_at_last_analyze(connection: Connection, table: Table) -> int:
 def rows_per_block(connection: Connection, table: Table) -> float:
     """Where the table was never analyzed."""
     size = blocks(connection, table)
-    return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}") / size if size else 0.0
+    return _planned_rows(connection, table) / size if size else 0.0
 
 
 def total_bytes(connection: Connection, table: Table) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -18,8 +18,9 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint, Deleter
+from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
+from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.names import quote, row_address
 from lapse.model.job import KeyRange
@@ -40,23 +41,17 @@ INDEX_PAGE = 1_000
 INCLUSIVE = "="
 """Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
 
-Key = tuple[Any, ...]
-Connect = Callable[[], AbstractContextManager[Connection]]
-Atomic = Callable[[Connection], AbstractContextManager[None]]
 
-
-class SqliteDeleter(Deleter):
+class SqliteDeleter(KeysetDeleter):
     """`_find` says where the paths differ; the rest is the same for all."""
 
     def __init__(
         self, table: Table, condition: Condition, span: KeyRange, cursor: str | None, connect: Connect, atomic: Atomic
     ) -> None:
+        super().__init__(cursor, connect, atomic)
         self._table = table
         self._condition = condition
         self._span = span
-        self._cursor = cursor
-        self._connect = connect
-        self._atomic = atomic
         self._name = quote(table.name.name)
         self._free = _unreferenced(table)
         self._running: Connection | None = None
@@ -96,26 +91,10 @@ class SqliteDeleter(Deleter):
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
             self._log_pages = 0
 
-    def skip_one(self, checkpoint: Checkpoint) -> Batch:
-        with self._connect() as connection:
-            keys, found = self._find(connection, 1)
-            batch = replace(found, selected=len(keys), held=len(keys))
-            with self._atomic(connection):
-                checkpoint(connection, batch)
-        self._cursor = batch.cursor
-        return batch
-
-    def restart(self) -> None:
-        self._cursor = None
-
     def interrupt(self) -> None:
         running = self._running
         if running is not None:
             running.connection.driver_connection.interrupt()  # type: ignore[union-attr]
-
-    @abstractmethod
-    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
-        """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
 
     @abstractmethod
     def _delete(self, connection: Connection, keys: list[Key]) -> int:

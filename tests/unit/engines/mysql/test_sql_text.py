@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from lapse.engines.guard import GuardedDelete
-from lapse.engines.mysql import keys, references, session, split, times
+from lapse.engines.mysql import keys, references, session, times
 from lapse.engines.mysql.delete import Plan
 from lapse.engines.mysql.keys import Form, Part, Walk
 from lapse.engines.mysql.names import literal, live_view, quote, source, update_trigger
@@ -83,7 +83,7 @@ def test_ranges_of_a_composite_key_are_written_out() -> None:
         (Form.FLOAT, 1e300, "1e+300"),
         (Form.DECIMAL, "-1.50", "-1.50"),
         (Form.BYTES, "0027", "x'0027'"),
-        (Form.LITERAL, "2026-01-01 00:00:00", "'2026-01-01 00:00:00'"),
+        (Form.MOMENT, "2026-01-01 00:00:00", "'2026-01-01 00:00:00'"),
         (Form.ORDINAL, 3, "3"),
     ],
 )
@@ -199,8 +199,3 @@ def test_a_row_that_refers_to_itself_is_free() -> None:
         " AND NOT (lapse_child.`id` = `t`.`id`))"
     )
     assert references.refers_to_itself(table)
-
-
-def test_bounds_are_spread_evenly() -> None:
-    assert split._spread(["1", "2", "3", "4", "5", "6", "7", "8"], 4) == ["3", "5", "7"]
-    assert split._spread(["1"], 4) == ["1"]

@@ -1,0 +1,96 @@
+"""What cannot work on PostgreSQL is refused before anything is changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from lapse.engines import planned
+from lapse.engines.base import Declared, Engine
+from lapse.engines.postgres import advice, condition, inspect, origin, partitions
+from lapse.engines.postgres.names import literal, relation
+from lapse.errors import Drift, Unsupported
+from lapse.model.policy import Policy
+from lapse.model.table import Table, TableKind
+
+
+def check(engine: Engine, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+    """Raises Refused; returns notices."""
+    table, policy = declared.table, declared.policy
+    if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
+        raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
+    _check_storage(connection, table)
+    planned.refuse_taken_name(declared, previous)
+    if planned.becomes_managed(declared, previous):
+        _refuse_leaf(connection, table)
+    whole = planned.with_managed_column(declared, "timestamp with time zone")
+    _check_condition(engine, connection, whole, is_there=whole is declared)
+    if policy.hide_expired != "off":
+        condition.expired_now(whole)
+    if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
+        raise Unsupported(
+            f"there is no replication origin {policy.replication_origin}",
+            hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
+        )
+    notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
+    if policy.select_as_of_system_time is not None:
+        notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
+    return [*_partition_notices(connection, declared), *notices]
+
+
+def _check_storage(connection: Connection, table: Table) -> None:
+    method = connection.exec_driver_sql(
+        "SELECT m.amname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
+        " WHERE c.oid = to_regclass(%(name)s)",
+        {"name": relation(table.name)},
+    ).scalar()
+    if method not in (None, "heap"):
+        raise Unsupported(f"table {table.name} is stored by the access method {method}, and TTL works on heap tables")
+
+
+def _refuse_leaf(connection: Connection, table: Table) -> None:
+    if partitions.is_leaf(connection, table.name):
+        raise Unsupported(
+            f"{table.name} is a partition, and PostgreSQL adds no column to a partition alone",
+            hint="set ttl_expire_after on the partitioned table, or TTL = column + INTERVAL on the partition",
+        )
+
+
+def _check_condition(engine: Engine, connection: Connection, declared: Declared, *, is_there: bool) -> None:
+    """The condition itself is the check: it needs its columns, and the server must be able to compute it."""
+    for rule in (None, *declared.policy.partitions):
+        policy = declared.policy if rule is None else declared.policy.for_partition(rule.partition)
+        found = condition.at(replace(declared, policy=policy), engine.now(connection))
+        if not is_there:
+            continue
+        try:
+            with engine.atomic(connection):
+                connection.exec_driver_sql(
+                    f"SELECT ({found.sql})::boolean, ({found.instant})::timestamptz"
+                    f" FROM {relation(declared.table.name)} LIMIT 0"
+                )
+        except Drift as error:
+            raise Unsupported(f"PostgreSQL cannot compute when rows expire: {error.message}") from error
+
+
+def _partition_notices(connection: Connection, declared: Declared) -> list[str]:
+    table, policy = declared.table, declared.policy
+    if table.kind is not TableKind.PARTITIONED:
+        if policy.partition_drop:
+            raise Unsupported(f"table {table.name} has no partitions, so ttl_partition_drop cannot work")
+        if policy.partitions:
+            raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
+        return [
+            f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
+            for heir in inspect.heirs(connection, table.name)
+        ]
+    known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
+    notices = [
+        f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"
+        for rule in policy.partitions
+        if rule.partition not in known
+    ]
+    if policy.partition_drop and table.referenced_by:
+        notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
+    return notices

@@ -1,0 +1,56 @@
+"""Indexes, foreign keys and free space worth a look in a SQLite file."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Advice, Declared
+from lapse.engines.sqlite.names import quote
+from lapse.model.policy import ColumnExpiry
+from lapse.model.table import Table
+
+MUCH_FREE = 0.2
+"""Share of the file's pages."""
+
+
+def references(table: Table) -> list[Advice]:
+    return [
+        Advice(
+            text=f"foreign key {reference.table.name}({', '.join(reference.columns)}) to {table.name} has no index: "
+            "every deleted row scans that table",
+            statement=_create_index(reference.table.name, reference.columns),
+        )
+        for reference in table.referenced_by
+        if not reference.indexed
+    ]
+
+
+def indexes(declared: Declared) -> list[Advice]:
+    expiry = declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry) or declared.table.key or declared.table.index_on(expiry.column):
+        return []
+    return [
+        Advice(
+            text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
+            statement=_create_index(declared.table.name.name, (expiry.column,)),
+        )
+    ]
+
+
+def space(connection: Connection) -> list[Advice]:
+    mode = int(connection.exec_driver_sql("PRAGMA auto_vacuum").scalar_one())
+    free = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+    pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+    if mode == 0 and pages and free / pages > MUCH_FREE:
+        return [
+            Advice(
+                text=f"{free} of {pages} pages are free but stay in the file: auto_vacuum is off",
+                statement="PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
+            )
+        ]
+    return []
+
+
+def _create_index(table: str, columns: tuple[str, ...]) -> str:
+    name = "_".join((table, *columns))
+    return f"CREATE INDEX {quote(name)} ON {quote(table)} ({', '.join(quote(column) for column in columns)});"

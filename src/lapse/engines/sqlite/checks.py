@@ -1,0 +1,42 @@
+"""What cannot work on SQLite is refused before anything is changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from lapse.engines import planned
+from lapse.engines.base import Declared
+from lapse.engines.sqlite import advice, condition
+from lapse.engines.sqlite.names import row_address
+from lapse.errors import Unsupported
+from lapse.model.policy import Policy
+from lapse.model.table import TableKind
+
+
+def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
+    """Raises Refused; returns notices."""
+    table, policy = declared.table, declared.policy
+    if table.kind is not TableKind.TABLE:
+        raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
+    if policy.partitions or policy.partition_drop:
+        raise Unsupported("SQLite has no partitions, so per-partition TTL and ttl_partition_drop cannot work")
+    if policy.replication_origin is not None:
+        raise Unsupported("SQLite has no replication, so ttl_replication_origin cannot work")
+    if policy.hide_expired == "policy":
+        raise Unsupported(
+            "SQLite has no row security, so ttl_hide_expired = 'policy' cannot work", hint="use 'view' instead"
+        )
+    if not table.key:
+        row_address(table)
+    planned.refuse_taken_name(declared, previous)
+    complete = planned.with_managed_column(declared, "TEXT")
+    # The condition itself is the check: it needs its columns, and the columns need one time format.
+    condition.at(connection, complete, now, whole=True)
+    if policy.hide_expired == "view":
+        condition.expired_now(connection, complete)
+    notices = [found.text for found in advice.references(table)]
+    if policy.select_as_of_system_time is not None:
+        notices.append("ttl_select_as_of_system_time has no effect on SQLite, which has no replicas")
+    return notices

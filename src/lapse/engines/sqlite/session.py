@@ -1,0 +1,120 @@
+"""Connections to a SQLite file: how they wait and write, their transactions, and what their errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from lapse.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    Interrupted,
+    LapseError,
+    Retryable,
+    RowUndeletable,
+    UnsupportedUrl,
+)
+
+PATIENT_MS = 5_000
+"""How long a declaration waits for the write lock."""
+DELETE_MS = 20
+"""How long a delete waits for it: the application goes first."""
+DELETE_CACHE_KIB = 65_536
+"""A batch touches two pages a row, in no order: what does not fit is written twice, under the lock."""
+_RETRYABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+_NO_TRANSACTION = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "PRAGMA", "VACUUM", "ATTACH", "DETACH", ""})
+
+
+def scratch_file() -> str:
+    handle, path = tempfile.mkstemp(prefix="lapse-", suffix=".db")
+    os.close(handle)
+    return path
+
+
+def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
+    unknown = set(url.query)
+    if unknown:
+        raise UnsupportedUrl(f"unknown parameters in the SQLite URL: {', '.join(sorted(unknown))}")
+    database = create_engine(URL.create("sqlite", database=str(path)))
+
+    @event.listens_for(database, "connect")
+    def _configure(raw: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        raw.isolation_level = None
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.execute(f"PRAGMA busy_timeout = {DELETE_MS if deleting else PATIENT_MS}")
+        record.info["synchronous"] = raw.execute("PRAGMA synchronous").fetchone()[0]
+        if deleting:
+            raw.execute(f"PRAGMA cache_size = -{DELETE_CACHE_KIB}")
+            # A condition with functions makes SQLite keep a copy of every page it changes until the statement ends.
+            raw.execute("PRAGMA temp_store = MEMORY")
+            # The deleter does it itself, after the lock is released.
+            raw.execute("PRAGMA wal_autocheckpoint = 0")
+
+    @event.listens_for(database, "checkout")
+    def _trust_the_log(raw: sqlite3.Connection, record: ConnectionPoolEntry, proxy: object) -> None:
+        """A deletion that a power cut undoes is simply done again: with a write-ahead log no commit need wait."""
+        if deleting:
+            wal = raw.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+            raw.execute(f"PRAGMA synchronous = {'NORMAL' if wal else record.info['synchronous']}")
+
+    return database
+
+
+def raw(connection: Connection) -> sqlite3.Connection:
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
+
+
+@contextmanager
+def atomic(connection: Connection) -> Iterator[None]:
+    driver = raw(connection)
+    nested = driver.in_transaction
+    begin, commit, rollback = "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"
+    if nested:
+        begin, commit, rollback = "SAVEPOINT lapse", "RELEASE lapse", "ROLLBACK TO lapse"
+    connection.exec_driver_sql(begin)
+    try:
+        yield
+        connection.exec_driver_sql(commit)
+    except BaseException:
+        if not connection.invalidated and driver.in_transaction:
+            connection.exec_driver_sql(rollback)
+            if nested:
+                connection.exec_driver_sql(commit)
+        raise
+
+
+def begin_implicitly(driver: Any, verb: str) -> None:
+    if not driver.in_transaction and verb not in _NO_TRANSACTION:
+        driver.execute("BEGIN")
+
+
+def translate(error: DBAPIError, path: Path) -> LapseError:
+    code = getattr(error.orig, "sqlite_errorname", "") or ""
+    text = str(error.orig)
+    if code.startswith(_RETRYABLE):
+        return Retryable(f"the database is busy: {text}")
+    if code == "SQLITE_INTERRUPT":
+        return Interrupted("the statement was interrupted")
+    if code.startswith("SQLITE_CONSTRAINT"):
+        return RowUndeletable(text)
+    if code == "SQLITE_NOTADB":
+        return DatabaseUnavailable(f"{path} is not a SQLite database")
+    if code.startswith("SQLITE_READONLY"):
+        return DatabaseError(f"{path} cannot be written: {text}", hint="check the file's permissions")
+    if code.startswith("SQLITE_CANTOPEN"):
+        return DatabaseUnavailable(f"cannot open {path}: {text}", hint="check that the directory exists")
+    if text.startswith(("no such column", "no such table", "no such index")):
+        return Drift(text)
+    return DatabaseError(text)

@@ -1,0 +1,136 @@
+"""What engines are given and what they give back: frozen values, the same for every database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lapse.model.expression import Node
+from lapse.model.job import Path
+from lapse.model.policy import Policy
+from lapse.model.table import Table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declared:
+    """A policy together with the table it is for; `expression` is the parsed expiration expression, if it has one."""
+
+    table: Table
+    policy: Policy
+    expression: Node | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What a job works on: the rows of `declared` that have expired at `cutoff`, found by `path`."""
+
+    declared: Declared
+    cutoff: datetime
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """What one delete statement did.
+
+    `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
+    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
+    the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at work,
+    which is what more rows make longer.
+    """
+
+    examined: int = 0
+    selected: int = 0
+    deleted: int = 0
+    held: int = 0
+    skipped: int = 0
+    cursor: str | None = None
+    done: bool = False
+    locked_seconds: float = 0.0
+    busy_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What is in a table now; times, bytes and sizes are those of the expired rows.
+
+    `exact` is False where the numbers come from statistics, by `method`, and may be `margin` rows off.
+    """
+
+    rows: int
+    expired: int
+    oldest: datetime | None
+    newest: datetime | None
+    bytes: int | None
+    exact: bool
+    method: str
+    margin: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expiring:
+    """How many rows have expired at each of some instants, past or to come, if none is added and none changed.
+
+    `counts` has one running total per instant, `rows` and `bytes` are the whole table's. `oldest` is the earliest time
+    that was seen. Where the numbers come from statistics or a sample, `margin` is how many rows they may be off.
+    """
+
+    counts: tuple[int, ...]
+    rows: int
+    bytes: int | None
+    oldest: datetime | None
+    exact: bool
+    method: str
+    margin: int = 0
+
+    def as_survey(self) -> Survey:
+        """What has expired at the first instant."""
+        expired = self.counts[0]
+        return Survey(
+            rows=self.rows,
+            expired=expired,
+            oldest=self.oldest if expired else None,
+            newest=None,
+            bytes=None if self.bytes is None or not self.rows else self.bytes * expired // self.rows,
+            exact=self.exact,
+            method=self.method,
+            margin=self.margin,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """What the engine's own counters say about a table; None where it does not tell.
+
+    `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that only grows.
+    """
+
+    bytes: int | None = None
+    inserted: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """Something a person should know, with the statement that mends it."""
+
+    text: str
+    statement: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """One sign of strain on the server.
+
+    Below `soft` there is room; at `soft` Lapse works no more than its mode allows; at `stop` it does nothing. `value`
+    is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
+    smoothed before they are judged. `counter` values only grow: their rate per second is judged.
+    """
+
+    name: str
+    value: float | None
+    soft: float
+    stop: float = float("inf")
+    unit: str = ""
+    averaged: bool = False
+    counter: bool = False
+    note: str | None = None

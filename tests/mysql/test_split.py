@@ -1,0 +1,240 @@
+"""Cutting a table, and asking what has expired, read little of it, whatever the key's type; no key is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared, Target
+from lapse.engines.mysql import forecast, keys, split
+from lapse.engines.mysql.keys import Walk
+from lapse.model.interval import DAY, Interval
+from lapse.model.policy import Policy
+from lapse.model.table import TableName
+from tests.conformance.harness import Harness
+from tests.conftest import Servers
+
+ROWS = 150_000
+PIECES = 12
+EXPIRED_SHARE = 0.4
+MOST_READ_TO_SPLIT = 300
+MOST_READ_TO_SURVEY = 100_000
+"""Places times rows of each, three times over: read, kept aside and grouped. A scan reads every row twice."""
+POLICY = Policy(column="ts", interval=Interval(micros=30 * DAY))
+
+LARGE = {
+    "BIGINT, sparse": ("k BIGINT PRIMARY KEY", "seq * 1000000007"),
+    "BIGINT with an outlier": ("k BIGINT PRIMARY KEY", f"if(seq = {ROWS}, 9000000000000000000, seq)"),
+    "DECIMAL": ("k DECIMAL(20, 4) PRIMARY KEY", "seq / 4 - 1000"),
+    "DECIMAL, descending": ("k DECIMAL(20, 4), PRIMARY KEY (k DESC)", "seq / 4 - 1000"),
+    "DOUBLE": ("k DOUBLE PRIMARY KEY", "seq / 7e0 - 1e3"),
+    "DATETIME(6)": ("k DATETIME(6) PRIMARY KEY", "'2020-02-28' + INTERVAL seq * 700.123456 SECOND"),
+    "TIMESTAMP": ("k TIMESTAMP PRIMARY KEY", "from_unixtime(seq * 7001)"),
+    "DATE and a number": ("k DATE, n INT, PRIMARY KEY (k, n)", "'2024-01-01' + INTERVAL seq % 90 DAY, seq"),
+    "TIME(3)": ("k TIME(3) PRIMARY KEY", f"sec_to_time((CAST(seq AS SIGNED) - {ROWS // 2}) * 0.5)"),
+    "random UUID": ("k UUID PRIMARY KEY", "as_uuid(md5(seq), '4')"),
+    "UUID of one machine": ("k UUID PRIMARY KEY", "concat(lpad(hex(seq * 7), 8, '0'), '-1234-11f0-8000-0242ac110002')"),
+    "UUID by time": (
+        "k UUID PRIMARY KEY",
+        "as_uuid(concat(lpad(hex(1700000000000 + seq * 900), 12, '0'), right(md5(seq), 20)), '7')",
+    ),
+    "INET6": ("k INET6 PRIMARY KEY", "concat('2001:db8::', hex(seq DIV 65536), ':', hex(seq % 65536))"),
+    "BINARY": ("k BINARY(16) PRIMARY KEY", "unhex(md5(seq))"),
+    "VARCHAR with a prefix": ("k VARCHAR(40) PRIMARY KEY", "concat('session:', md5(seq))"),
+    "one tenant": ("t INT, k DECIMAL(12, 0), PRIMARY KEY (t, k)", "7, seq"),
+    "two tenants": ("t INT, k UUID, PRIMARY KEY (t, k)", "if(seq % 10, 7, 8), as_uuid(md5(seq), '4')"),
+    "YEAR and a number": ("k YEAR, n INT, PRIMARY KEY (k, n)", "if(seq = 1, 0, 1990 + seq % 30), seq"),
+}
+UNCUT = {
+    "SET and a number": ("k SET('a', 'b'), n INT, PRIMARY KEY (k, n)", "1 + seq % 3, seq"),
+    "ENUM and a number": ("k ENUM('a', 'b'), n INT, PRIMARY KEY (k, n)", "1 + seq % 2, seq"),
+    "letters beyond ASCII": ("k VARCHAR(40) PRIMARY KEY", "concat('日本', md5(seq))"),
+}
+
+
+ALL = LARGE | UNCUT
+
+
+@pytest.fixture(scope="module")
+def database(servers: Servers) -> Iterator[Harness]:
+    with Harness.fresh(servers.get("mariadb")) as harness:
+        harness.sql(
+            "CREATE FUNCTION as_uuid(t CHAR(32), version CHAR(1)) RETURNS CHAR(36) DETERMINISTIC RETURN"
+            " concat_ws('-', left(t, 8), substr(t, 9, 4), concat(version, substr(t, 14, 3)),"
+            " concat('8', substr(t, 18, 3)), right(t, 12))"
+        )
+        yield harness
+
+
+@pytest.fixture
+def h(database: Harness, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    monkeypatch.setattr(forecast, "SCANNED_ROWS", ROWS // 2)
+    yield database
+    database.sql("DROP TABLE IF EXISTS events")
+
+
+class Reads:
+    """Rows that were read on a connection since this was made, from temporary tables as well."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._before = self._total()
+
+    def _total(self) -> int:
+        found = self._connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read_%%'")
+        return sum(int(value) for _, value in found)
+
+    def since(self) -> int:
+        return self._total() - self._before
+
+
+def _large(h: Harness, columns: str, values: str) -> None:
+    h.sql(f"CREATE TABLE events (ts DATETIME, {columns})")
+    old, new = h.at(days=-40), h.at()
+    h.sql(
+        f"INSERT INTO events SELECT if(crc32(seq) % 100 < {100 * EXPIRED_SHARE}, {old}, {new}), {values}"
+        f" FROM seq_1_to_{ROWS}"
+    )
+    h.sql("ANALYZE TABLE events")
+
+
+def _target(h: Harness, connection: Connection) -> Target:
+    table = h.db.engine.describe(connection, TableName("events"))
+    declared = Declared(table=table, policy=POLICY)
+    return Target(declared=declared, cutoff=h.now, path=h.db.engine.choose_path(connection, declared, h.now))
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_large_table_is_cut_evenly_and_hardly_read(h: Harness, case: str) -> None:
+    _large(h, *LARGE[case])
+    with h.db.engine.connection() as connection:
+        target = _target(h, connection)
+        reads = Reads(connection)
+        spans = h.db.engine.split(connection, target, PIECES)
+        assert reads.since() <= MOST_READ_TO_SPLIT
+        sizes = _sizes(connection, _walk(connection), [(span.start, span.end) for span in spans])
+    assert sum(sizes) == ROWS
+    assert PIECES // 2 <= len(spans) <= PIECES
+    assert max(sizes) <= 4 * ROWS / PIECES
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_what_has_expired_is_told_without_a_scan(h: Harness, case: str) -> None:
+    _large(h, *ALL[case])
+    with h.db.engine.connection() as connection:
+        target = _target(h, connection)
+        reads = Reads(connection)
+        found = h.db.engine.expiring(connection, target.declared, (h.now, h.now + timedelta(days=31)), exact=False)
+        assert reads.since() <= MOST_READ_TO_SURVEY
+        survey = h.db.engine.survey(connection, target)
+    assert found.rows == pytest.approx(ROWS, rel=0.25)
+    assert found.counts == pytest.approx((EXPIRED_SHARE * found.rows, found.rows), rel=0.1)
+    assert (found.exact, survey.exact, survey.expired) == (False, False, found.counts[0])
+
+
+@pytest.mark.parametrize("case", UNCUT)
+def test_keys_that_cannot_be_cut_make_one_range(h: Harness, case: str) -> None:
+    _large(h, *UNCUT[case])
+    with h.db.engine.connection() as connection:
+        target = _target(h, connection)
+        reads = Reads(connection)
+        assert len(h.db.engine.split(connection, target, PIECES)) == 1
+        assert reads.since() <= MOST_READ_TO_SPLIT
+
+
+def _walk(connection: Connection) -> Walk:
+    return keys.load(connection, TableName("events"), "PRIMARY")
+
+
+def _sizes(connection: Connection, walk: Walk, edges: list[tuple[str | None, str | None]]) -> list[int]:
+    """How many rows lie in each range, counted as the deleter's conditions see them."""
+    sizes = []
+    for start, end in edges:
+        where = [walk.after(keys.decode(start, walk), inclusive=True)] if start else []
+        if end:
+            bound = keys.decode(end.removeprefix(keys.INCLUSIVE), walk)
+            where.append(walk.until(bound, inclusive=end.startswith(keys.INCLUSIVE)))
+        sql = f"SELECT count(*) FROM events WHERE {' AND '.join(where) or 'TRUE'}"
+        sizes.append(int(connection.exec_driver_sql(sql).scalar_one()))
+    return sizes
+
+
+@dataclass(frozen=True)
+class _Random:
+    key: str
+    values: st.SearchStrategy[str]
+
+
+def _quoted(value: object) -> str:
+    return f"'{value}'"
+
+
+RANDOM = [
+    _Random("k BIGINT UNSIGNED PRIMARY KEY", st.integers(0, 2**64 - 1).map(str)),
+    _Random("k DECIMAL(40,10), PRIMARY KEY (k DESC)", st.decimals(-(10**20), 10**20, places=10).map("{:f}".format)),
+    _Random("k DOUBLE PRIMARY KEY", st.floats(allow_nan=False, allow_infinity=False).map("{:.17e}".format)),
+    _Random("k FLOAT PRIMARY KEY", st.floats(-(2.0**100), 2.0**100, width=32).map("{:.17e}".format)),
+    _Random("k BIT(40) PRIMARY KEY", st.integers(0, 2**40 - 1).map(str)),
+    _Random("k YEAR PRIMARY KEY", st.one_of(st.just("0"), st.integers(1901, 2155).map(str))),
+    _Random("k YEAR, PRIMARY KEY (k DESC)", st.one_of(st.just("0"), st.integers(1901, 2155).map(str))),
+    _Random("k DATE PRIMARY KEY", st.one_of(st.just("'0000-00-00'"), st.just("'2024-00-00'"), st.dates().map(_quoted))),
+    _Random("k DATETIME(6), PRIMARY KEY (k DESC)", st.datetimes().map(_quoted)),
+    _Random(
+        "k TIME(6) PRIMARY KEY",
+        st.timedeltas(timedelta(hours=-838), timedelta(hours=838)).map(
+            lambda span: f"sec_to_time({span.total_seconds():.6f})"
+        ),
+    ),
+    _Random("k UUID PRIMARY KEY", st.uuids().map(_quoted)),
+    _Random("k UUID, PRIMARY KEY (k DESC)", st.uuids(version=4).map(_quoted)),
+    _Random("k INET6 PRIMARY KEY", st.ip_addresses(v=6).map(_quoted)),
+    _Random("k INET4 PRIMARY KEY", st.ip_addresses(v=4).map(_quoted)),
+    _Random("k VARBINARY(20) PRIMARY KEY", st.binary(max_size=20).map(lambda value: f"x'{value.hex()}'")),
+    _Random("k VARCHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY", st.text("aAbBzäßß日-0", max_size=9).map(_quoted)),
+    _Random("k VARCHAR(20) CHARACTER SET utf16le, PRIMARY KEY (k DESC)", st.text("aAbBzä-0", max_size=9).map(_quoted)),
+    _Random(
+        "t TINYINT, k DECIMAL(9,2), PRIMARY KEY (t DESC, k)",
+        st.tuples(st.integers(0, 2), st.decimals(-(10**6), 10**6, places=2)).map(
+            lambda pair: f"{pair[0]}, {pair[1]:f}"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RANDOM, ids=lambda case: case.key)
+def test_ranges_hold_every_key_once(h: Harness, case: _Random) -> None:
+    h.sql("SET SESSION sql_mode = ''")
+    h.sql(f"CREATE TABLE events (ts DATETIME, {case.key})")
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(case.values, min_size=1, max_size=40, unique=True), st.integers(2, 9))
+    def check(values: list[str], pieces: int) -> None:
+        with h.db.engine.connection() as connection:
+            connection.exec_driver_sql("SET SESSION sql_mode = ''")
+            connection.exec_driver_sql("DELETE FROM events")
+            rows = ", ".join(f"('2026-01-01', {value})" for value in values)
+            connection.exec_driver_sql(f"INSERT IGNORE INTO events VALUES {rows}".replace("%", "%%"))
+            walk = _walk(connection)
+            spans = split.ranges(connection, TableName("events"), walk, pieces)
+            assert len(spans) <= pieces
+            total = connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
+            assert sum(_sizes(connection, walk, [(span.start, span.end) for span in spans])) == total
+
+    check()
+
+
+def test_a_table_that_has_emptied_since_its_statistics(h: Harness) -> None:
+    _large(h, "k UUID PRIMARY KEY", "as_uuid(md5(seq), '4')")
+    h.sql("ALTER TABLE events STATS_AUTO_RECALC = 0")
+    h.sql("DELETE FROM events")
+    with h.db.engine.connection() as connection:
+        target = _target(h, connection)
+        assert h.db.engine.split(connection, target, PIECES) == []
+        found = forecast.expiring(connection, target.declared, (h.now,), exact=False)
+    assert found.counts == (0,)
