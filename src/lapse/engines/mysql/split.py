@@ -59,6 +59,8 @@ def ranges(connection: Connection, table: TableName, walk: Walk, pieces: int) ->
 
 
 class Cutter:
+    """Finds out where a table can be cut, from its index and the server's guesses."""
+
     def __init__(self, connection: Connection, table: TableName, walk: Walk) -> None:
         self._connection = connection
         self._source = source(table)
