@@ -9,7 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+import lapse.kv
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue
 from lapse.kv import Store
@@ -63,6 +65,26 @@ def test_a_purge_within_a_time_leaves_no_byte_behind(opener: Opener, clock: Manu
     store.close()
     assert occurrences(opener.path, SECRET) == []
     assert opener().get(b"keep") == b"another value, which stays"
+
+
+def test_live_rows_with_the_same_value_are_not_taken_for_purged_ones(opener: Opener, clock: ManualClock) -> None:
+    store = opener()
+    for i in range(50):
+        store.put(b"k%d" % i, SECRET, ttl="1 hour" if i % 2 else "9 hours")
+    clock.advance(2 * HOUR)
+    result = store.purge(within="20 seconds")
+    assert (result.purged, result.complete, result.reasons) == (25, True, ())
+    assert result.verification is not None and result.verification.payloads_left == 0
+
+
+def test_a_store_in_memory_is_not_called_searched(clock: ManualClock) -> None:
+    with lapse.kv.open("slatedb:memory:", clock=clock, registry=CollectorRegistry()) as store:
+        store.put(b"k", SECRET, ttl="1 hour")
+        clock.advance(HOUR)
+        result = store.purge(within="20 seconds")
+    assert (result.purged, result.complete) == (1, True)
+    assert result.verification is not None
+    assert "a store in memory has no files" in str(result.verification.unchecked)
 
 
 def test_older_versions_go_with_the_newest(opener: Opener, clock: ManualClock) -> None:

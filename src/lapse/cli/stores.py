@@ -43,7 +43,7 @@ def open_purger(stores: list[str], every: str | None, registry: CollectorRegistr
 
 @contextmanager
 def purging(purger: Purger | None, stopping: Event) -> Iterator[None]:
-    """Purges beside what is done inside it. At its end the purge at hand is finished."""
+    """Purges beside what is done inside it. At its end the purge at hand is told to stop."""
     if purger is None:
         yield
         return

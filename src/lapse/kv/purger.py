@@ -96,8 +96,8 @@ class Purger:
                 require_engine(parse(url))
 
     def run_once(self, *, stop: threading.Event | None = None) -> PurgeRun:
-        """Purge every store that is due now; each is due at once the first time. `stop` is looked at between
-        two stores, never in the middle of a purge."""
+        """Purge every store that is due now; each is due at once the first time. Once `stop` is set the purge at
+        hand ends at its next step and no other begins."""
         purged: dict[str, PurgeResult] = {}
         failed: dict[str, Exception] = {}
         not_due: list[str] = []
@@ -108,7 +108,7 @@ class Purger:
                 not_due.append(url)
                 continue
             try:
-                purged[url] = self._purge(url)
+                purged[url] = self._purge(url, stop)
                 _log_purged(url, purged[url])
             except Exception as error:
                 failed[url] = error
@@ -130,10 +130,12 @@ class Purger:
             wait = (run.next_due - self._clock.now()).total_seconds() if run.next_due else None
             stop.wait(None if wait is None else max(0.0, wait))
 
-    def _purge(self, url: str) -> PurgeResult:
+    def _purge(self, url: str, stop: threading.Event | None) -> PurgeResult:
         config, store = self._config, self._opened(url)
         try:
-            return store.purge(within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second)
+            return store.purge(
+                within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second, stop=stop
+            )
         finally:
             if self._close_after:
                 store.close()
