@@ -31,14 +31,28 @@ Every = Annotated[
     ),
 ]
 
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--kv-rows-per-second",
+        metavar="N",
+        help="Purge at most this many rows of a store per second, where rows are purged one by one.",
+    ),
+]
 
-def open_purger(stores: list[str], every: str | None, registry: CollectorRegistry) -> Purger | None:
+
+def read_config(stores: list[str] | None, every: str | None, rows_per_second: float | None) -> PurgerConfig | None:
     """None where there is nothing to purge."""
-    if not stores:
-        if every is not None:
-            raise UsageError("--kv-every is about key-value stores", hint="name them with --kv")
-        return None
-    return Purger(PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY), registry=registry)
+    if stores:
+        return PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY, rows_per_second=rows_per_second)
+    for name, value in (("--kv-every", every), ("--kv-rows-per-second", rows_per_second)):
+        if value is not None:
+            raise UsageError(f"{name} is about key-value stores", hint="name them with --kv")
+    return None
+
+
+def open_purger(config: PurgerConfig | None, registry: CollectorRegistry) -> Purger | None:
+    return None if config is None else Purger(config, registry=registry)
 
 
 @contextmanager

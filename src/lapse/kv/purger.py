@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.abc import Store
+from lapse.kv.budget import Budget
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
 from lapse.kv.options import DEFAULT_BUDGET_BYTES, DEFAULT_JITTER, DurationLike
@@ -56,6 +57,10 @@ class PurgerConfig:
             raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
         if not 0 <= self.jitter < 1:
             raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
+        self.budget()
+
+    def budget(self) -> Budget:
+        return Budget.read(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second)
 
     @property
     def every_s(self) -> float:

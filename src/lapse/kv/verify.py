@@ -75,7 +75,7 @@ def take_sample(sample: Sample, files: Iterable[File], *, is_over: Callable[[], 
 def check(sample: Sample, files: Iterable[File], *, is_over: Callable[[], bool]) -> Verification:
     files = list(files)
     result = search(files, sample.payloads, is_over=is_over)
-    unchecked = f"the bytes of {result.unread} files: the time was up" if result.unread else None
+    unchecked = f"the bytes of {result.unread} files: there was no time" if result.unread else None
     return Verification(
         files=len(files),
         payloads=len(sample.payloads),

@@ -227,7 +227,7 @@ class TestVerify:
         file = tmp_path / "f"
         file.write_bytes(b"payload-one")
         found = check(sample, [LocalFile(file)], is_over=lambda: True)
-        assert (found.payloads_left, found.unchecked) == (0, "the bytes of 1 files: the time was up")
+        assert (found.payloads_left, found.unchecked) == (0, "the bytes of 1 files: there was no time")
 
     def test_a_file_removed_meanwhile_holds_nothing(self, tmp_path: Path) -> None:
         assert search([LocalFile(tmp_path / "gone")], [b"payload"], is_over=never).found == frozenset()
