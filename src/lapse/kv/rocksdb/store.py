@@ -124,7 +124,7 @@ class RocksStore(Store):
             for chunk in chunks:
                 for key, raw in chunk:
                     moment = clock.moment
-                    if not moment.starts_ns <= read_ns() < moment.ends_ns:
+                    if read_ns() >= moment.ends_ns:
                         moment = clock.advance()
                     if moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
                         yield key, raw[VALUE]
