@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -55,16 +56,25 @@ def open_purger(config: PurgerConfig | None, registry: CollectorRegistry) -> Pur
     return None if config is None else Purger(config, registry=registry)
 
 
+STOP_S = 10.0
+"""How long a purge may take to come to its next step. One that waits for an object store that is away can take minutes:
+it is left where it is, as by a crash, which no step of a purge minds."""
+
+log = logging.getLogger("lapse.worker")
+
+
 @contextmanager
 def purging(purger: Purger | None, stopping: Event) -> Iterator[None]:
     """Purges beside what is done inside it. At its end the purge at hand is told to stop."""
     if purger is None:
         yield
         return
-    thread = Thread(target=purger.run_forever, args=(stopping,), name="lapse-purger")
+    thread = Thread(target=purger.run_forever, args=(stopping,), name="lapse-purger", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stopping.set()
-        thread.join()
+        thread.join(STOP_S)
+        if thread.is_alive():
+            log.warning("a key-value store did not answer for %.0f s; its purge is left for the next time", STOP_S)
