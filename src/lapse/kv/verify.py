@@ -52,8 +52,9 @@ class Sample:
     searchable: frozenset[bytes] = frozenset()
 
     def add(self, payload: bytes) -> None:
-        if len(self.payloads) < SAMPLE_PAYLOADS:
-            self.payloads.append(payload[:MAX_PAYLOAD_BYTES])
+        beginning = payload[:MAX_PAYLOAD_BYTES]
+        if len(self.payloads) < SAMPLE_PAYLOADS and beginning not in self.payloads:
+            self.payloads.append(beginning)
 
     def left_of(self, files: Iterable[File]) -> tuple[str, ...]:
         return tuple(sorted(file.name for file in files if file.name in self.files))

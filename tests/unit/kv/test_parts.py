@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapse.clock import ManualClock
-from lapse.errors import ClockBehind, InvalidValue, StoreError
+from lapse.errors import ClockBehind, InvalidValue, StoreError, UnsupportedUrl
 from lapse.kv.buckets import BucketMap, read_buckets
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.clock import StoreClock
@@ -59,6 +59,14 @@ class TestUrls:
 
     def test_a_password_is_not_shown(self) -> None:
         assert str(parse("slatedb:s3://me:secret@bucket/prefix")) == "slatedb:s3://bucket/prefix"
+
+    @pytest.mark.parametrize("name", ["da~ta", "donn\u00e9es", "a%20b", "a#b", "a?b", "a\tb"])
+    def test_names_that_slatedb_writes_in_two_ways_are_refused(self, name: str) -> None:
+        for url in (f"slatedb:/data/{name}", f"slatedb:s3://bucket/some/{name}"):
+            with pytest.raises(UnsupportedUrl, match="in its name"):
+                parse(url)
+        assert parse(f"rocksdb:/data/{name}").path == Path("/data") / name
+        assert parse(f"slatedb:/{name}/store").path == Path("/") / name / "store"
 
 
 class TestUnits:

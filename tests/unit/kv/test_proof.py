@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,12 @@ def test_objects_that_can_only_be_listed(kind: str) -> None:
         "the bytes of the objects, and which of the log's objects remain: "
         f"Lapse reads objects of s3://, not of {kind}://"
     )
+
+
+def test_objects_that_are_not_where_they_should_be(tmp_path: Path) -> None:
+    proof = Proof(parse(f"slatedb:{tmp_path / 'empty'}"), Admin("empty/compacted/1.sst"), is_over=lambda: False)
+    found = asyncio.run(proof.check())
+    assert "there are none where they should be" in str(found.unchecked)
 
 
 def test_a_bucket_whose_keys_are_not_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,12 @@ class Proof:
         return replace(found, payloads=0, payloads_searchable=0, unchecked=unchecked)
 
     async def _files(self) -> list[File]:
+        """A store that is open has at least one: none means that they are somewhere else, not that all are gone."""
         if self._readable is not None:
             try:
-                return await asyncio.to_thread(self._readable)
+                if found := await asyncio.to_thread(self._readable):
+                    return found
+                raise FileNotFoundError("there are none where they should be")
             except OSError as error:
                 self._give_up(error)
         return await _list_tables(self._admin)
