@@ -22,6 +22,9 @@ from lapse.runner.metering import Meter
 
 log = logging.getLogger("lapse.worker")
 
+LOOK_S = 1.0
+"""How long the main thread sleeps at a time: a signal that an engine's thread was given does not wake it."""
+
 
 def worker(
     url: Url = None,
@@ -89,5 +92,6 @@ def _purge_stores(config: PurgerConfig, listen: str | None, token: str | None) -
     count = len(config.stores)
     with stop_on_signals(stopping.set), server, purging(purger, stopping):
         log.info("worker begins on %d key-value store%s", count, "" if count == 1 else "s")
-        stopping.wait()
+        while not stopping.wait(LOOK_S):
+            pass
     log.info("worker has stopped")
