@@ -1,26 +1,41 @@
-"""The part of S3 that SlateDB uses, over HTTP and in memory: conditional puts, ranges, listings, bulk deletes."""
+"""The part of S3 that SlateDB uses, over HTTP and in memory: signed requests, conditional puts, ranges, listings in
+pages, bulk deletes."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
+KEY_ID = "id"
+SECRET = "secret"
+PAGE_OBJECTS = 5
+
+_AUTHORIZATION = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<scope>[^,]+), ?"
+    r"SignedHeaders=(?P<names>[^,]+), ?Signature=(?P<is>.+)"
+)
 
 
 class Bucket:
-    """Objects by key; `lock` makes a conditional put one step."""
+    """Objects by key; `lock` makes a conditional put one step. Those in `undeletable` stay, as under a retention rule.
+    With `read_error` the answer to every read of an object by other clients than SlateDB's is this status."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.undeletable: set[str] = set()
+        self.read_error: int | None = None
+        self.forgeries = 0
         self.modified: dict[str, str] = {}
         self.lock = threading.Lock()
         self.endpoint = ""
@@ -28,6 +43,10 @@ class Bucket:
     def contains(self, payload: bytes) -> bool:
         with self.lock:
             return any(payload in body for body in self.objects.values())
+
+    def delete(self, key: str) -> None:
+        if key not in self.undeletable:
+            self.objects.pop(key, None)
 
 
 def _etag(body: bytes) -> str:
@@ -45,6 +64,32 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def _query(self) -> dict[str, list[str]]:
         return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+
+    def parse_request(self) -> bool:
+        """Refuses what is not signed as it should be."""
+        if not super().parse_request():
+            return False
+        if not self._is_signed():
+            self.bucket.forgeries += 1
+            self._answer(403, _error("SignatureDoesNotMatch"))
+            return False
+        return True
+
+    def _is_signed(self) -> bool:
+        found = _AUTHORIZATION.fullmatch(self.headers.get("Authorization", ""))
+        if found is None or found["id"] != KEY_ID:
+            return False
+        parts, content = urlsplit(self.path), self.headers["x-amz-content-sha256"]
+        pairs = sorted(parse_qsl(parts.query, keep_blank_values=True))
+        query = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in pairs)
+        lines = [f"{name}:{self.headers[name].strip()}" for name in found["names"].split(";")]
+        request = "\n".join([self.command, parts.path, query, *lines, "", found["names"], content])
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        key = f"AWS4{SECRET}".encode()
+        for part in found["scope"].split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        text = "\n".join(["AWS4-HMAC-SHA256", self.headers["x-amz-date"], found["scope"], digest])
+        return hmac.digest(key, text.encode(), "sha256").hex() == found["is"]
 
     def do_PUT(self) -> None:
         body = self._body()
@@ -64,7 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, self._listing().encode())
             return
         body = self.bucket.objects.get(self._key)
-        if body is None:
+        if self.bucket.read_error is not None and "Python" in self.headers.get("User-Agent", ""):
+            self._answer(self.bucket.read_error, _error("AccessDenied"))
+        elif body is None:
             self._answer(404, _error("NoSuchKey"))
         elif self.headers.get("If-None-Match") == _etag(body):
             self._answer(304, etag=_etag(body))
@@ -76,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(404) if body is None else self._answer(200, body, etag=_etag(body))
 
     def do_DELETE(self) -> None:
-        self.bucket.objects.pop(self._key, None)
+        self.bucket.delete(self._key)
         self._answer(204)
 
     def do_POST(self) -> None:
@@ -85,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         keys = [each.text or "" for each in ElementTree.fromstring(self._body()).iter() if each.tag.endswith("Key")]
         for key in keys:
-            self.bucket.objects.pop(key, None)
+            self.bucket.delete(key)
         deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
         self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
@@ -93,16 +140,23 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _listing(self) -> str:
-        prefix, after = (self._query.get(name, [""])[0] for name in ("prefix", "start-after"))
+        prefix, after, token = (
+            self._query.get(name, [""])[0] for name in ("prefix", "start-after", "continuation-token")
+        )
         with self.bucket.lock:
-            found = sorted(item for item in self.bucket.objects.items() if item[0].startswith(prefix))
+            items = sorted(self.bucket.objects.items())
+        found = [(key, body) for key, body in items if key.startswith(prefix) and key > max(after, token)]
+        page, more = found[:PAGE_OBJECTS], len(found) > PAGE_OBJECTS
         contents = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>{self.bucket.modified[key]}</LastModified>"
             f"<ETag>{escape(_etag(body))}</ETag><Size>{len(body)}</Size></Contents>"
-            for key, body in found
-            if key > after
+            for key, body in page
         )
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
+        next_page = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
+        return (
+            '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            f"<IsTruncated>{str(more).lower()}</IsTruncated>{next_page}{contents}</ListBucketResult>"
+        )
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))

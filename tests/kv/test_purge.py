@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+import lapse.kv
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue
 from lapse.kv import Store
@@ -63,6 +67,26 @@ def test_a_purge_within_a_time_leaves_no_byte_behind(opener: Opener, clock: Manu
     store.close()
     assert occurrences(opener.path, SECRET) == []
     assert opener().get(b"keep") == b"another value, which stays"
+
+
+def test_live_rows_with_the_same_value_are_not_taken_for_purged_ones(opener: Opener, clock: ManualClock) -> None:
+    store = opener()
+    for i in range(50):
+        store.put(b"k%d" % i, SECRET, ttl="1 hour" if i % 2 else "9 hours")
+    clock.advance(2 * HOUR)
+    result = store.purge(within="20 seconds")
+    assert (result.purged, result.complete, result.reasons) == (25, True, ())
+    assert result.verification is not None and result.verification.payloads_left == 0
+
+
+def test_a_store_in_memory_is_not_called_searched(clock: ManualClock) -> None:
+    with lapse.kv.open("slatedb:memory:", clock=clock, registry=CollectorRegistry()) as store:
+        store.put(b"k", SECRET, ttl="1 hour")
+        clock.advance(HOUR)
+        result = store.purge(within="20 seconds")
+    assert (result.purged, result.complete) == (1, True)
+    assert result.verification is not None
+    assert "a store in memory has no files" in str(result.verification.unchecked)
 
 
 def test_older_versions_go_with_the_newest(opener: Opener, clock: ManualClock) -> None:
@@ -173,6 +197,50 @@ def test_stats_count_the_backlog(store: Store, clock: ManualClock, opener: Opene
     store.purge()
     stats = store.stats()
     assert stats.last_purge == clock.now()
+    assert opener.metric("lapse_kv_backlog_rows") == 0
+
+
+def test_the_backlog_is_known_after_an_incomplete_purge(opener: Opener, clock: ManualClock) -> None:
+    store = opener()
+    fill(store, 30, b"k", "1 hour")
+    store.put(b"keep", b"a value that keeps its bucket", ttl="9 hours")
+    clock.advance(2 * HOUR)
+    result = store.purge(max_rows=10)
+    assert (result.purged, result.complete, result.left) == (10, False, 20)
+    assert result.oldest_left == clock.now() - HOUR
+    assert opener.metric("lapse_kv_backlog_rows") == 20
+    assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == (clock.now() - HOUR).timestamp()
+    store.purge()
+    assert opener.metric("lapse_kv_backlog_rows") == 0
+    assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == 0
+
+
+def test_rows_that_a_snapshot_reads_are_the_backlog(opener: Opener, clock: ManualClock) -> None:
+    store = opener()
+    fill(store, 30, b"k", "1 hour")
+    with store.snapshot():
+        clock.advance(2 * HOUR)
+        result = store.purge()
+        assert (result.complete, result.held, result.left) == (False, 30, 30)
+        assert result.oldest_left == clock.now() - HOUR
+        assert opener.metric("lapse_kv_backlog_rows") == 30
+    assert store.purge().left == 0
+    assert opener.metric("lapse_kv_backlog_rows") == 0
+
+
+def test_the_backlog_of_a_stopped_purge_is_not_known(opener: Opener, clock: ManualClock) -> None:
+    store, stop = opener(), threading.Event()
+    fill(store, 30, b"k", "1 hour")
+    store.put(b"keep", b"a value that keeps its bucket", ttl="9 hours")
+    clock.advance(2 * HOUR)
+    stop.set()
+    for within in (None, "1 minute"):
+        result = store.purge(within=within, stop=stop)
+        assert (result.purged, result.complete, result.left) == (0, False, None)
+        assert "the purge was asked to stop" in result.reasons
+    assert math.isnan(opener.metric("lapse_kv_backlog_rows"))
+    assert math.isnan(opener.metric("lapse_kv_oldest_expired_timestamp_seconds"))
+    assert store.purge().purged == 30
     assert opener.metric("lapse_kv_backlog_rows") == 0
 
 

@@ -18,6 +18,8 @@ from tests.serving import TOKEN, WAIT_S, Process, get, serving
 pytest.importorskip("slatedb", reason="needs the extra kv")
 pytest.importorskip("rocksdict", reason="needs the extra kv")
 
+STOP_S = 5.0
+"""Within which a worker stops, with room for a busy machine."""
 ROWS = [(b"k%03d" % i, b"value %03d" % i) for i in range(100)]
 
 
@@ -121,6 +123,38 @@ def test_a_store_that_is_not_there_does_not_stop_the_others(urls: list[str], tmp
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.parametrize("engine", ["rocksdb", "slatedb"])
+def test_a_purge_at_hand_is_stopped_and_the_rest_left_for_the_next(engine: str, tmp_path: Path) -> None:
+    """At this rate it would take days."""
+    url = f"{engine}:{tmp_path / 'store'}"
+    with lapse.kv.open(url, bucket="1 day") as store:
+        store.put_many([(b"k%05d" % i, b"value") for i in range(5000)], ttl="1 ms")
+        store.put(b"stays", b"v", ttl="9 days")
+    with working("--kv", url, "--kv-rows-per-second", "0.01") as worker:
+        _wait_for_fewer_rows(url, 5001)
+        began_s = time.monotonic()
+        assert worker.stop() == 0
+        assert time.monotonic() - began_s < STOP_S
+    assert "the purge was asked to stop" in worker.wait_for(f"store {url}: ")
+    worker.wait_for("has stopped")
+    with lapse.kv.open(url) as store:
+        assert list(store.scan()) == [(b"stays", b"v")]
+        left = store.stats(count=True).expired
+        assert left is not None and 0 < left < 5000
+        assert store.purge().complete
+        assert [key for key, _ in store.scan(include_expired=True)] == [b"stays"]
+
+
+def _wait_for_fewer_rows(url: str, rows: int) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while True:
+        with lapse.kv.open(url, read_only=True) as store:
+            if len(list(store.scan(include_expired=True))) < rows:
+                return
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+
+
 def test_off_loopback_the_metrics_need_the_token(urls: list[str]) -> None:
     with working(*options(urls[:1]), "--listen", "0.0.0.0:0", LAPSE_CONSOLE_TOKEN=TOKEN) as worker:
         address = worker.address().replace("0.0.0.0", "127.0.0.1")
@@ -143,6 +177,8 @@ def test_off_loopback_the_metrics_need_the_token(urls: list[str]) -> None:
         (["--kv", "rocksdb:/x", "--allow-actions"], "needs a database"),
         (["rocksdb:/x"], "--kv rocksdb:/x"),
         (["sqlite://", "--kv-every", "1 hour"], "name them with --kv"),
+        (["sqlite://", "--kv-rows-per-second", "5"], "name them with --kv"),
+        (["--kv", "rocksdb:/x", "--kv-rows-per-second", "0"], "must be more than 0"),
         ([], "which database?"),
     ],
 )

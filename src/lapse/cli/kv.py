@@ -68,7 +68,7 @@ def put(
             name = _decode(key, encoding, "key")
             store.put(name, data, ttl=lifetime)
             store.flush()
-            meta = store.meta(name)
+            meta = store.meta(name, include_expired=True)
         if as_json:
             _print_json(_meta_fields(meta, encoding))
         else:
@@ -286,7 +286,7 @@ def _print_fields(fields: dict[str, Any], as_json: bool) -> None:
     table = Table(show_header=False, box=None)
     for name, value in fields.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items() if item != ())
+            value = ", ".join(f"{key} {item}" for key, item in value.items() if item not in (None, ()))
         if value not in (None, (), ""):
             table.add_row(name.replace("_", " "), Text(_shown(value)))
     Console().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -31,26 +32,49 @@ Every = Annotated[
     ),
 ]
 
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--kv-rows-per-second",
+        metavar="N",
+        help="Purge at most this many rows of a store per second, where rows are purged one by one.",
+    ),
+]
 
-def open_purger(stores: list[str], every: str | None, registry: CollectorRegistry) -> Purger | None:
+
+def read_config(stores: list[str] | None, every: str | None, rows_per_second: float | None) -> PurgerConfig | None:
     """None where there is nothing to purge."""
-    if not stores:
-        if every is not None:
-            raise UsageError("--kv-every is about key-value stores", hint="name them with --kv")
-        return None
-    return Purger(PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY), registry=registry)
+    if stores:
+        return PurgerConfig(stores=tuple(stores), every=every or DEFAULT_EVERY, rows_per_second=rows_per_second)
+    for name, value in (("--kv-every", every), ("--kv-rows-per-second", rows_per_second)):
+        if value is not None:
+            raise UsageError(f"{name} is about key-value stores", hint="name them with --kv")
+    return None
+
+
+def open_purger(config: PurgerConfig | None, registry: CollectorRegistry) -> Purger | None:
+    return None if config is None else Purger(config, registry=registry)
+
+
+STOP_S = 10.0
+"""How long a purge may take to come to its next step. One that waits for an object store that is away can take minutes:
+it is left where it is, as by a crash, which no step of a purge minds."""
+
+log = logging.getLogger("lapse.worker")
 
 
 @contextmanager
 def purging(purger: Purger | None, stopping: Event) -> Iterator[None]:
-    """Purges beside what is done inside it. At its end the purge at hand is finished."""
+    """Purges beside what is done inside it. At its end the purge at hand is told to stop."""
     if purger is None:
         yield
         return
-    thread = Thread(target=purger.run_forever, args=(stopping,), name="lapse-purger")
+    thread = Thread(target=purger.run_forever, args=(stopping,), name="lapse-purger", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stopping.set()
-        thread.join()
+        thread.join(STOP_S)
+        if thread.is_alive():
+            log.warning("a key-value store did not answer for %.0f s; its purge is left for the next time", STOP_S)

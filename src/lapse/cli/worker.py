@@ -14,18 +14,23 @@ from lapse.cli.listening import AllowActions, Token, listening, probing
 from lapse.cli.logs import JobLog, LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, database_url, open_database
 from lapse.cli.stopping import stop_on_signals
-from lapse.cli.stores import Every, Stores, open_purger, purging
+from lapse.cli.stores import Every, Rate, Stores, open_purger, purging, read_config
 from lapse.errors import UsageError
+from lapse.kv import PurgerConfig
 from lapse.runner.events import Several
 from lapse.runner.metering import Meter
 
 log = logging.getLogger("lapse.worker")
+
+LOOK_S = 1.0
+"""How long the main thread sleeps at a time: a signal that an engine's thread was given does not wake it."""
 
 
 def worker(
     url: Url = None,
     stores: Stores = None,
     every: Every = None,
+    rows_per_second: Rate = None,
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve the console, /metrics, /healthz and /readyz here."),
@@ -46,20 +51,21 @@ def worker(
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
-    if stores and database_url(url) is None:
+    config = read_config(stores, every, rows_per_second)
+    if config is not None and database_url(url) is None:
         if allow_actions:
             raise UsageError("--allow-actions is about the console, which needs a database")
-        _purge_stores(stores, every, listen, token)
+        _purge_stores(config, listen, token)
     else:
-        _expire_rows(url, stores or [], every, listen, token, allow_actions=allow_actions)
+        _expire_rows(url, config, listen, token, allow_actions=allow_actions)
 
 
 def _expire_rows(
-    url: str | None, stores: list[str], every: str | None, listen: str | None, token: str | None, *, allow_actions: bool
+    url: str | None, config: PurgerConfig | None, listen: str | None, token: str | None, *, allow_actions: bool
 ) -> None:
     with open_database(url) as database:
         metrics = database.metrics()
-        purger = open_purger(stores, every, metrics.registry)
+        purger = open_purger(config, metrics.registry)
         service = database.worker(Several((JobLog(), Meter(metrics))))
         stopping = Event()
 
@@ -77,13 +83,15 @@ def _expire_rows(
         log.info("worker %s has stopped", service.id)
 
 
-def _purge_stores(stores: list[str], every: str | None, listen: str | None, token: str | None) -> None:
+def _purge_stores(config: PurgerConfig, listen: str | None, token: str | None) -> None:
     registry, stopping = CollectorRegistry(), Event()
-    purger = open_purger(stores, every, registry)
+    purger = open_purger(config, registry)
     server = nullcontext() if listen is None else probing(
         registry, listen, token=token, is_working=lambda: not stopping.is_set()
     )  # fmt: skip
+    count = len(config.stores)
     with stop_on_signals(stopping.set), server, purging(purger, stopping):
-        log.info("worker begins on %d key-value store%s", len(stores), "" if len(stores) == 1 else "s")
-        stopping.wait()
+        log.info("worker begins on %d key-value store%s", count, "" if count == 1 else "s")
+        while not stopping.wait(LOOK_S):
+            pass
     log.info("worker has stopped")

@@ -7,6 +7,7 @@ out; inside one the time stands still. The TTL of a row is the one of its latest
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -160,13 +161,15 @@ class Store(Reader, Writer):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
         """Remove rows that are expired, on an idle store as well.
 
         Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the
         store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
         `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
-        files are searched for them, and `complete` says whether all that happened in this time.
+        files are searched for them, and `complete` says whether all that happened in this time. Once `stop` is set the
+        purge ends at its next step and leaves the rest for another one.
         """
 
     @abstractmethod

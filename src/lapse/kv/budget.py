@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from dataclasses import dataclass
 
@@ -32,12 +34,17 @@ class Budget:
         return Budget(within_s=within_s, rows_per_second=rows_per_second)
 
 
-class Spending:
-    """What one purge has used of its budget."""
+_LOOK_S = 0.1
+"""How long a purge may rest without looking whether it is to stop."""
 
-    def __init__(self, budget: Budget) -> None:
+
+class Spending:
+    """What one purge has used of its budget. Once `stop` is set it is over."""
+
+    def __init__(self, budget: Budget, stop: threading.Event | None = None) -> None:
         self.budget = budget
         self.rows = 0
+        self._stop = stop or threading.Event()
         self._began = time.monotonic()
 
     @property
@@ -49,17 +56,43 @@ class Spending:
         return float("inf") if self.budget.within_s is None else self.budget.within_s - self.elapsed_s
 
     @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s <= 0 or self.is_stopped
+
+    @property
     def exhausted(self) -> bool:
         max_rows = self.budget.max_rows
-        return self.left_s <= 0 or (max_rows is not None and self.rows >= max_rows)
+        return self.is_over or (max_rows is not None and self.rows >= max_rows)
+
+    @property
+    def why_over(self) -> str:
+        if self.is_stopped:
+            return "the purge was asked to stop"
+        return "the time was up" if self.left_s <= 0 else "the budget was used up"
 
     def next_batch(self, most: int) -> int:
         max_rows = self.budget.max_rows
         return most if max_rows is None else max(1, min(most, max_rows - self.rows))
 
-    def spend(self, rows: int) -> float:
-        """Count rows removed; returns how many seconds to rest before the next batch."""
+    def spend(self, rows: int) -> None:
+        """Count rows removed."""
         self.rows += rows
+
+    def rest(self) -> None:
+        if self.pause_s > 0:
+            self._stop.wait(self.pause_s)
+
+    async def rest_async(self) -> None:
+        while (pause_s := self.pause_s) > 0 and not self.is_stopped:
+            await asyncio.sleep(min(pause_s, _LOOK_S))
+
+    @property
+    def pause_s(self) -> float:
+        """How long the rate demands to rest now."""
         if self.budget.rows_per_second is None:
             return 0.0
-        return max(0.0, min(self.left_s, self.rows / self.budget.rows_per_second - self.elapsed_s))
+        return min(self.left_s, self.rows / self.budget.rows_per_second - self.elapsed_s)

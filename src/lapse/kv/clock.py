@@ -20,18 +20,16 @@ NANOS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """One millisecond. It lasts while the clock reads `[starts_ns, ends_ns)`; rows from `live_from` on are live
-    in it."""
+    """One millisecond. It lasts while the clock reads less than `ends_ns`, which it also does when it went back; rows
+    from `live_from` on are live in it."""
 
     now_ms: int
-    starts_ns: int
     ends_ns: int
     live_from: bytes
 
 
 def moment_at(now_ms: int) -> Moment:
-    starts_ns = now_ms * NANOS
-    return Moment(now_ms=now_ms, starts_ns=starts_ns, ends_ns=starts_ns + NANOS, live_from=live_from(now_ms))
+    return Moment(now_ms=now_ms, ends_ns=(now_ms + 1) * NANOS, live_from=live_from(now_ms))
 
 
 class StoreClock:
@@ -50,7 +48,7 @@ class StoreClock:
 
     def now_ms(self) -> int:
         moment = self.moment
-        if moment.starts_ns <= self.read_ns() < moment.ends_ns:
+        if self.read_ns() < moment.ends_ns:
             return moment.now_ms
         return self.advance().now_ms
 
@@ -86,10 +84,10 @@ class StoreClock:
 
 
 class StoppedClock:
-    """The time of a snapshot: its only moment has neither begun nor will it end."""
+    """The time of a snapshot: its only moment does not end."""
 
     def __init__(self, now_ms: int) -> None:
-        self.moment = Moment(now_ms=now_ms, starts_ns=0, ends_ns=1, live_from=live_from(now_ms))
+        self.moment = Moment(now_ms=now_ms, ends_ns=1, live_from=live_from(now_ms))
         self.read_ns: Callable[[], int] = int  # that is, 0
 
     def advance(self) -> Moment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import NoReturn
@@ -62,6 +63,7 @@ class ForeignStoreBase(Store):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
         self._refuse()
 

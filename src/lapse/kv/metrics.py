@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -23,13 +24,13 @@ class Families:
         self.purge_errors = Counter("lapse_kv_purge_errors", "Purges that failed", _LABELS, registry=registry)
         self.backlog = Gauge(
             "lapse_kv_backlog_rows",
-            "Expired rows still stored when last looked at",
+            "Expired rows still stored when last looked at, NaN if a purge ended before it had counted them",
             _LABELS,
             registry=registry,
         )
         self.oldest_expired = Gauge(
             "lapse_kv_oldest_expired_timestamp_seconds",
-            "Expiry of the oldest expired row still stored when last looked at, 0 for none",
+            "Expiry of the oldest expired row still stored when last looked at, 0 for none, NaN if not known",
             _LABELS,
             registry=registry,
         )
@@ -60,8 +61,12 @@ class StoreMetrics:
         self._purged.inc(result.purged)
         self._seconds.set(result.elapsed_s)
         self._last.set(now_ms / 1000)
-        if result.complete:
-            self.looked_at(expired=result.held, oldest_ms=None)
+        if result.left is None:
+            self._backlog.set(nan)
+            self._oldest.set(nan)
+        else:
+            self._backlog.set(result.left)
+            self._oldest.set(0 if result.oldest_left is None else result.oldest_left.timestamp())
 
     def purge_failed(self) -> None:
         self._errors.inc()

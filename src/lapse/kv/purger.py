@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.abc import Store
+from lapse.kv.budget import Budget
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
 from lapse.kv.options import DEFAULT_BUDGET_BYTES, DEFAULT_JITTER, DurationLike
@@ -56,6 +57,10 @@ class PurgerConfig:
             raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
         if not 0 <= self.jitter < 1:
             raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
+        self.budget()
+
+    def budget(self) -> Budget:
+        return Budget.read(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second)
 
     @property
     def every_s(self) -> float:
@@ -96,8 +101,8 @@ class Purger:
                 require_engine(parse(url))
 
     def run_once(self, *, stop: threading.Event | None = None) -> PurgeRun:
-        """Purge every store that is due now; each is due at once the first time. `stop` is looked at between
-        two stores, never in the middle of a purge."""
+        """Purge every store that is due now; each is due at once the first time. Once `stop` is set the purge at
+        hand ends at its next step and no other begins."""
         purged: dict[str, PurgeResult] = {}
         failed: dict[str, Exception] = {}
         not_due: list[str] = []
@@ -108,7 +113,7 @@ class Purger:
                 not_due.append(url)
                 continue
             try:
-                purged[url] = self._purge(url)
+                purged[url] = self._purge(url, stop)
                 _log_purged(url, purged[url])
             except Exception as error:
                 failed[url] = error
@@ -130,10 +135,12 @@ class Purger:
             wait = (run.next_due - self._clock.now()).total_seconds() if run.next_due else None
             stop.wait(None if wait is None else max(0.0, wait))
 
-    def _purge(self, url: str) -> PurgeResult:
+    def _purge(self, url: str, stop: threading.Event | None) -> PurgeResult:
         config, store = self._config, self._opened(url)
         try:
-            return store.purge(within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second)
+            return store.purge(
+                within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second, stop=stop
+            )
         finally:
             if self._close_after:
                 store.close()

@@ -108,7 +108,7 @@ def _instant_ms(moment: datetime, now_ms: int) -> int:
         raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
     millis = to_millis(moment)
     if millis <= now_ms:
-        raise InvalidValue("ttl", moment, f"must be later than now ({from_millis(now_ms).isoformat()})")
+        raise InvalidValue("ttl", moment.isoformat(), f"must be later than now ({from_millis(now_ms).isoformat()})")
     return millis
 
 

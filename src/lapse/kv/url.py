@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +12,10 @@ from lapse.errors import UnsupportedUrl
 SLATEDB = "slatedb"
 ROCKSDB = "rocksdb"
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_REWRITTEN = re.compile(r"""[^ -~]|[\\{^}%`\]">\[~<#|*?]""")
+"""Characters that SlateDB escapes in the name of a store: once for its manifest, twice for its rows, which it then does
+not find again to collect them."""
+
 _FORMS = "slatedb:/path, slatedb:s3://bucket/prefix, slatedb:memory: or rocksdb:/path"
 
 
@@ -50,7 +55,10 @@ def parse(text: str) -> StoreUrl:
         path = path[1:]
     if not path.strip() or "\0" in path:
         raise UnsupportedUrl(f"{engine}: needs a path", hint=f"write {_FORMS}")
-    return StoreUrl(engine=engine, path=Path(path).expanduser().absolute())
+    found = Path(path).expanduser().absolute()
+    if engine == SLATEDB:
+        _check_name(found.name)
+    return StoreUrl(engine=engine, path=found)
 
 
 def _remote(engine: str, rest: str) -> StoreUrl:
@@ -59,4 +67,11 @@ def _remote(engine: str, rest: str) -> StoreUrl:
         raise UnsupportedUrl(f"{engine} cannot live at {parts.scheme}://", hint=f"write {_FORMS}")
     if not parts.netloc or not parts.path.strip("/"):
         raise UnsupportedUrl(f"{engine}:{parts.scheme}:// needs a bucket and a prefix", hint=f"write {_FORMS}")
+    _check_name(rest.partition("://")[2].partition("/")[2])
     return StoreUrl(engine=engine, remote=rest)
+
+
+def _check_name(name: str) -> None:
+    bad = _REWRITTEN.search(name)
+    if bad is not None:
+        raise UnsupportedUrl(f"a SlateDB store cannot have {bad[0]!r} in its name", hint="use letters, digits, - and _")

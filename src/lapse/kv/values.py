@@ -27,7 +27,7 @@ class Verification:
 
     `payloads_searchable` of the `payloads` sampled were found, byte for byte, in the files before the purge
     (a compressed file hides them); `payloads_left` are found in the files after it. `files_left` are files
-    that held purged rows before and still exist.
+    that held purged rows before and still exist. `unchecked` says what could not be looked at, and why.
     """
 
     files: int
@@ -35,9 +35,11 @@ class Verification:
     payloads_searchable: int
     payloads_left: int
     files_left: tuple[str, ...] = ()
+    unchecked: str | None = None
 
     @property
     def clean(self) -> bool:
+        """Nothing was found where it was looked."""
         return not self.payloads_left and not self.files_left
 
 
@@ -46,11 +48,14 @@ class PurgeResult:
     """One purge. `purged` counts rows really removed; `held` are expired rows an open snapshot still reads.
 
     `complete` says that nothing that was expired at `cutoff` is left for the next run; `reasons` say why not.
+    `left` are the expired rows that are, the oldest of them since `oldest_left`; None if they were not counted.
     """
 
     cutoff: datetime
     purged: int
     held: int = 0
+    left: int | None = 0
+    oldest_left: datetime | None = None
     units_skipped: int = 0
     units_dropped: int = 0
     bytes_before: int = 0

@@ -34,6 +34,11 @@ def test_put_and_get(url: str) -> None:
     assert "expires" in lapse_kv("get", url, "first", "--meta").stderr
 
 
+def test_a_row_that_lives_shorter_than_its_command(url: str) -> None:
+    assert lapse_kv("put", url, "k", "v", "--ttl", "1 ms").stdout.startswith("expire")
+    assert "unchecked" not in lapse_kv("purge", url, "--within", "10 seconds").stdout
+
+
 def test_put_from_standard_input_and_binary(url: str) -> None:
     assert lapse_kv("put", url, "k", "-", stdin=b"\xff\x00").exit_code == 0
     assert lapse_kv("get", url, "6b", "--as", "hex").stdout == "ff00\n"

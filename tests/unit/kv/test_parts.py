@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapse.clock import ManualClock
-from lapse.errors import ClockBehind, InvalidValue, StoreError
+from lapse.errors import ClockBehind, InvalidValue, StoreError, UnsupportedUrl
 from lapse.kv.buckets import BucketMap, read_buckets
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.clock import StoreClock
@@ -20,7 +21,7 @@ from lapse.kv.state import Written
 from lapse.kv.ttl import NEVER_MS, to_millis
 from lapse.kv.units import EMPTY, UNIT_ROWS, UNKNOWN, Unit, UnitBuilder, coalesce, pack_units, read_units
 from lapse.kv.url import parse
-from lapse.kv.verify import Sample, check, search, take_sample
+from lapse.kv.verify import LocalFile, Sample, check, search, take_sample
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -58,6 +59,14 @@ class TestUrls:
 
     def test_a_password_is_not_shown(self) -> None:
         assert str(parse("slatedb:s3://me:secret@bucket/prefix")) == "slatedb:s3://bucket/prefix"
+
+    @pytest.mark.parametrize("name", ["da~ta", "donn\u00e9es", "a%20b", "a#b", "a?b", "a\tb"])
+    def test_names_that_slatedb_writes_in_two_ways_are_refused(self, name: str) -> None:
+        for url in (f"slatedb:/data/{name}", f"slatedb:s3://bucket/some/{name}"):
+            with pytest.raises(UnsupportedUrl, match="in its name"):
+                parse(url)
+        assert parse(f"rocksdb:/data/{name}").path == Path("/data") / name
+        assert parse(f"slatedb:/{name}/store").path == Path("/") / name / "store"
 
 
 class TestUnits:
@@ -145,8 +154,19 @@ class TestBudget:
 
     def test_time_and_rate(self) -> None:
         assert Spending(Budget(within_s=0.0)).exhausted
-        assert Spending(Budget(rows_per_second=10)).spend(5) == pytest.approx(0.5, abs=0.05)
-        assert Spending(Budget()).spend(5) == 0
+        spending = Spending(Budget(rows_per_second=10))
+        spending.spend(5)
+        assert spending.pause_s == pytest.approx(0.5, abs=0.05)
+        assert Spending(Budget()).pause_s == 0
+
+    def test_a_stopped_purge_neither_works_nor_rests(self) -> None:
+        stop = threading.Event()
+        spending = Spending(Budget(rows_per_second=0.001), stop)
+        assert not spending.exhausted
+        stop.set()
+        spending.spend(5)
+        spending.rest()
+        assert spending.exhausted and spending.why_over == "the purge was asked to stop"
 
     def test_within_promises_everything(self) -> None:
         with pytest.raises(InvalidValue):
@@ -184,23 +204,38 @@ class TestClock:
         assert clock.now_ms() == to_millis(START)
 
 
+def never() -> bool:
+    return False
+
+
 class TestVerify:
     def test_a_payload_across_two_blocks_is_found(self, tmp_path: Path) -> None:
         needle = b"needle-in-the-hay"
         file = tmp_path / "f"
         file.write_bytes(b"x" * ((1 << 20) - 7) + needle + b"x" * 100)
-        assert search([file], [needle, b"not there at all"]) == {needle}
+        found = search([LocalFile(file)], [needle, b"not there at all"], is_over=never)
+        assert (found.found, found.unread) == (frozenset({needle}), 0)
 
     def test_what_is_left_is_reported(self, tmp_path: Path) -> None:
         old, new = tmp_path / "old", tmp_path / "new"
         old.write_bytes(b"payload-one payload-two")
         sample = Sample()
-        for payload in (b"payload-one", b"payload-two", b"short"):
+        for payload in (b"payload-one", b"payload-two"):
             sample.add(payload)
-        take_sample(sample, [old])
+        take_sample(sample, [LocalFile(old)], is_over=never)
         new.write_bytes(b"payload-two")
-        found = check(sample, [new])
+        found = check(sample, [LocalFile(new)], is_over=never)
         assert (found.payloads, found.payloads_searchable, found.payloads_left) == (2, 2, 1)
         assert not found.clean
-        assert check(sample, [old]).files_left == ("old",)
-        assert check(sample, [new], kept=[b"payload-two"]).clean
+        assert check(sample, [LocalFile(old)], is_over=never).files_left == ("old",)
+
+    def test_what_was_not_read_is_not_called_clean_without_saying_so(self, tmp_path: Path) -> None:
+        sample = Sample()
+        sample.add(b"payload-one")
+        file = tmp_path / "f"
+        file.write_bytes(b"payload-one")
+        found = check(sample, [LocalFile(file)], is_over=lambda: True)
+        assert (found.payloads_left, found.unchecked) == (0, "the bytes of 1 files: there was no time")
+
+    def test_a_file_removed_meanwhile_holds_nothing(self, tmp_path: Path) -> None:
+        assert search([LocalFile(tmp_path / "gone")], [b"payload"], is_over=never).found == frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
@@ -160,9 +161,10 @@ class ThreadedStore(ThreadedReader, AsyncStore):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
         return await asyncio.to_thread(
-            self._store.purge, within=within, max_rows=max_rows, rows_per_second=rows_per_second
+            self._store.purge, within=within, max_rows=max_rows, rows_per_second=rows_per_second, stop=stop
         )
 
     async def stats(self, *, count: bool = False) -> Stats:

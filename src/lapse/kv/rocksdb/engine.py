@@ -68,6 +68,10 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
     # Else files of a dropped family may stay on disk for six hours, or until the store is opened again.
     result.set_delete_obsolete_files_period_micros(0)
     result.add_compact_on_deletion_collector_factory(*_COMPACT_AFTER_DELETES)
+    blocks = rocksdict.BlockBasedOptions()
+    # A get finds its row in a block by hash, not by bisection; a byte or two per row.
+    blocks.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
+    result.set_block_based_table_factory(blocks)
     return result
 
 

@@ -30,11 +30,13 @@ def quick_get(fetch: Callable[[bytes], bytes | None], state: State, marks: Marks
                 state.check_open()
                 return None
             moment = clock.moment
-            if not moment.starts_ns <= read_ns() < moment.ends_ns:
+            if read_ns() >= moment.ends_ns:
                 moment = clock.advance()
                 marks.save(moment.now_ms)
-            if moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
-                return raw[VALUE]
+            if moment.live_from <= raw < LIVE_END:
+                value = raw[VALUE]
+                if value or len(raw) == HEADER_BYTES:
+                    return value
         except LapseError:
             raise
         except Exception as error:

@@ -4,11 +4,9 @@ bytes."""
 from __future__ import annotations
 
 import json
-import random
+import threading
 import time
 from collections.abc import Sequence
-from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lapse.errors import CorruptRow, StoreFromTheFuture
@@ -16,14 +14,16 @@ from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.keys import EVERYTHING, KeyRange
+from lapse.kv.rocksdb.compaction import compact_aged, rewrite
 from lapse.kv.rocksdb.engine import load
+from lapse.kv.rocksdb.statistics import count, data_files, total_bytes
 from lapse.kv.rocksdb.tables import BucketTable
 from lapse.kv.rocksdb.views import Cursor
 from lapse.kv.state import Written
 from lapse.kv.ttl import NEVER_MS, from_millis
 from lapse.kv.units import Unit, UnitBuilder, coalesce, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
-from lapse.kv.verify import Sample, check, take_sample
+from lapse.kv.verify import LocalFile, Sample, check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
@@ -35,23 +35,24 @@ _BATCH_ROWS = 1_000
 """Rows removed in one step, some milliseconds: what a writer may have to wait for."""
 
 
-def purge(store: RocksStore, budget: Budget) -> PurgeResult:
+def purge(store: RocksStore, budget: Budget, stop: threading.Event | None = None) -> PurgeResult:
     with store.purge_lock:
-        return _Purge(store, budget).run()
+        return _Purge(store, budget, stop).run()
 
 
 class _Purge:
-    def __init__(self, store: RocksStore, budget: Budget) -> None:
+    def __init__(self, store: RocksStore, budget: Budget, stop: threading.Event | None) -> None:
         self.store = store
-        self.spending = Spending(budget)
+        self.spending = Spending(budget, stop)
         self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.dropped = self.unreadable = 0
+        self.held_since_ms = NEVER_MS
         self.unfinished = False
 
     def run(self) -> PurgeResult:
         store, physical = self.store, self.spending.budget.within_s is not None
-        before = _total(data_files(store))
+        before = total_bytes(data_files(store))
         if physical:
             self._sample()
         if isinstance(store.table, BucketTable):
@@ -65,8 +66,11 @@ class _Purge:
         if physical:
             compacted, verification = self._free_bytes()
         elif store.state.options.periodic_compaction_interval is not None:
-            compacted = compact_aged(store)
+            compacted = compact_aged(store, is_over=self._is_over)
         return self._result(before, compacted, verification)
+
+    def _is_over(self) -> bool:
+        return self.spending.is_over
 
     def _sweep_units(self) -> None:
         store = self.store
@@ -116,20 +120,23 @@ class _Purge:
         store, builder, expired = self.store, UnitBuilder(unit.start, unit.end), list[bytes]()
         with store.lock:
             seen = store.state.written.rows
-            rows = store.raw_rows(KeyRange(start=unit.start or None, end=unit.end))
+            chunks = store.raw_chunks(KeyRange(start=unit.start or None, end=unit.end))
         batch_rows = self.spending.next_batch(_BATCH_ROWS)
-        for key, raw in rows:
-            if len(expired) >= batch_rows:
-                self._remove(expired, seen)
-                expired, batch_rows = [], self.spending.next_batch(_BATCH_ROWS)
-                if self.spending.exhausted:
-                    self.unfinished = True
-                    return builder.stop_at(key, unit)
-            expires_ms = self._expiry(key, raw)
-            if expires_ms <= self.cutoff_ms:
-                expired.append(key)
-            else:
-                builder.add(key, expires_ms)
+        for chunk in chunks:
+            if self.spending.is_over:
+                batch_rows = 0  # so that it ends at the next row
+            for key, raw in chunk:
+                if len(expired) >= batch_rows:
+                    self._remove(expired, seen)
+                    expired, batch_rows = [], self.spending.next_batch(_BATCH_ROWS)
+                    if self.spending.exhausted:
+                        self.unfinished = True
+                        return builder.stop_at(key, unit)
+                expires_ms = self._expiry(key, raw)
+                if expires_ms <= self.cutoff_ms:
+                    expired.append(key)
+                else:
+                    builder.add(key, expires_ms)
         self._remove(expired, seen)
         return builder.finish()
 
@@ -171,22 +178,22 @@ class _Purge:
         with store.lock:
             cursor = Cursor(load(), family, EVERYTHING)
             bucket.min_ms, least_ms = NEVER_MS, NEVER_MS
-        expired: list[bytes] = []
         try:
-            for key, raw in chain.from_iterable(cursor.chunks()):
-                expires_ms = self._expiry(key, raw)
-                if expires_ms > self.cutoff_ms:
-                    least_ms = min(least_ms, expires_ms)
-                    continue
-                if not row.unpack(key, raw)[0] & row.TOMBSTONE:
-                    expired.append(key)
-                if len(expired) >= self.spending.next_batch(_BATCH_ROWS):
-                    self._remove_from_bucket(table, id, expired)
-                    expired = []
-                    if self.spending.exhausted:
-                        self.unfinished, least_ms = True, 0
-                        break
-            self._remove_from_bucket(table, id, expired)
+            for chunk in cursor.chunks():
+                expired: list[bytes] = []
+                for key, raw in chunk:
+                    expires_ms = self._expiry(key, raw)
+                    if expires_ms > self.cutoff_ms:
+                        least_ms = min(least_ms, expires_ms)
+                    elif not row.unpack(key, raw)[0] & row.TOMBSTONE:
+                        expired.append(key)
+                while expired and not self.spending.exhausted:
+                    rows = self.spending.next_batch(_BATCH_ROWS)
+                    self._remove_from_bucket(table, id, expired[:rows])
+                    expired = expired[rows:]
+                if self.spending.exhausted:
+                    self.unfinished, least_ms = True, 0
+                    break
         except BaseException:
             least_ms = 0
             raise
@@ -214,24 +221,27 @@ class _Purge:
             return NEVER_MS
         if self.cutoff_ms < expires_ms <= self.now_ms:
             self.held += 1
+            self.held_since_ms = min(self.held_since_ms, expires_ms)
         return expires_ms
 
     def _is_expired(self, key: bytes, raw: bytes) -> bool:
         return row.unpack(key, raw)[2] <= self.cutoff_ms
 
     def _rest(self, rows: int) -> None:
-        pause_s = self.spending.spend(rows)
-        if pause_s > 0:
-            time.sleep(pause_s)
+        self.spending.spend(rows)
+        self.spending.rest()
 
     def _sample(self) -> None:
         """Payloads of rows about to go, looked up in the files while they are still there."""
-        for key, raw in self.store.raw_rows():
-            if self._expiry(key, raw) <= self.cutoff_ms:
-                self.sample.add(raw[row.HEADER_BYTES :])
-        self.held = self.unreadable = 0
+        for chunk in self.store.raw_chunks(EVERYTHING):
+            if self.spending.is_over:
+                break
+            for key, raw in chunk:
+                if self._expiry(key, raw) <= self.cutoff_ms:
+                    self.sample.add(raw)
+        self.held, self.held_since_ms, self.unreadable = 0, NEVER_MS, 0
         self.store.database.flush_wal(False)
-        take_sample(self.sample, data_files(self.store))
+        take_sample(self.sample, map(LocalFile, data_files(self.store)), is_over=self._is_over)
 
     def _free_bytes(self) -> tuple[int, Verification]:
         store = self.store
@@ -239,11 +249,11 @@ class _Purge:
         with store.lock:
             for family in families:
                 family.flush()
-        compacted = _total(data_files(store))
+        compacted = total_bytes(data_files(store))
         # A file that overlaps no other is moved to the last level as it is; only from there is it rewritten.
         for _ in range(2):
             for family in families:
-                _rewrite(family, None, None)
+                rewrite(store.database, family, is_over=self._is_over)
             found = self._wait_for_unlinking(_UNLINK_S)
             if found.clean or store.has_views():
                 return compacted, found
@@ -253,64 +263,50 @@ class _Purge:
         """RocksDB removes files in a thread of its own."""
         until_s = time.monotonic() + min(at_most_s, self.spending.left_s)
         while True:
-            found = check(self.sample, data_files(self.store))
-            if found.clean or self.store.has_views() or time.monotonic() >= until_s:
+            found = check(self.sample, map(LocalFile, data_files(self.store)), is_over=self._is_over)
+            if found.clean or self.spending.is_over or self.store.has_views() or time.monotonic() >= until_s:
                 return found
             time.sleep(_POLL_S)
+
+    def _left(self) -> tuple[int | None, int]:
+        """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
+        if not self.unfinished:
+            return self.held, self.held_since_ms
+        if self.spending.is_over:
+            return None, NEVER_MS
+        _, expired, oldest_ms = count(self.store, self.now_ms)
+        return expired, oldest_ms
 
     def _result(self, before: int, compacted: int, verification: Verification | None) -> PurgeResult:
         reasons = []
         if self.unfinished:
-            reasons.append("the budget was used up")
+            reasons.append(self.spending.why_over)
         if self.held:
             reasons.append(f"{self.held} expired rows are still read by an open snapshot")
         if self.unreadable:
             reasons.append(f"{self.unreadable} rows cannot be read and were left alone")
         if verification is not None and not verification.clean:
-            why = "open snapshots or scans keep them" if self.store.has_views() else "the time was up"
+            why = "open snapshots or scans keep them" if self.store.has_views() else self.spending.why_over
             reasons.append(f"purged bytes are still in the store's files: {why}")
+        elif verification is not None and verification.unchecked is not None:
+            reasons.append(f"not all files were searched for purged bytes: {self.spending.why_over}")
+        left, oldest_ms = self._left()
         return PurgeResult(
             cutoff=from_millis(self.cutoff_ms),
             purged=self.purged,
             held=self.held,
+            left=left,
+            oldest_left=from_millis(oldest_ms) if left else None,
             units_skipped=self.skipped,
             units_dropped=self.dropped,
             bytes_before=before,
-            bytes_after=_total(data_files(self.store)),
+            bytes_after=total_bytes(data_files(self.store)),
             bytes_compacted=compacted,
             elapsed_s=self.spending.elapsed_s,
             complete=not reasons,
             reasons=tuple(reasons),
             verification=verification,
         )
-
-
-def compact_aged(store: RocksStore) -> int:
-    """Rewrite table files older than the store's interval, oldest first, up to its budget; returns their
-    bytes.
-
-    Each file's age is compared with the interval less a random part, so that files of one day are not all due
-    at once.
-    """
-    options = store.state.options
-    assert options.periodic_compaction_interval is not None and store.state.url.path is not None
-    interval_s = options.periodic_compaction_interval.interval.approximate_seconds
-    now_s, root, aged = time.time(), store.state.url.path, []
-    for live in store.database.live_files():
-        try:
-            age_s = now_s - (root / live["name"].lstrip("/")).stat().st_mtime
-        except FileNotFoundError:
-            continue
-        if age_s >= interval_s * (1 - random.random() * options.compaction_jitter):
-            aged.append((age_s, live))
-    compacted = 0
-    for _, live in sorted(aged, key=lambda item: -item[0]):
-        if compacted + live["size"] > options.compaction_budget_bytes and compacted:
-            break
-        for family in (*store.table.families(), store.meta_family):
-            _rewrite(family, live["start_key"], live["end_key"] + b"\0")
-        compacted += live["size"]
-    return compacted
 
 
 def save_bounds(store: RocksStore) -> None:
@@ -332,26 +328,3 @@ def restore_bounds(meta_family: Any, *, is_new: bool) -> Written:
         return Written(min_ms=0, max_ms=NEVER_MS, rows=1)
     min_ms, max_ms, rows = json.loads(raw)
     return Written(min_ms=min_ms, max_ms=max_ms, rows=rows)
-
-
-def data_files(store: RocksStore) -> list[Path]:
-    path = store.state.url.path
-    assert path is not None
-    return [file for file in path.iterdir() if file.suffix in (".sst", ".log", ".blob")]
-
-
-def _rewrite(family: Any, start: bytes | None, end: bytes | None) -> None:
-    rocksdict = load()
-    options = rocksdict.CompactOptions()
-    options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
-    family.compact_range(start, end, compact_opt=options)
-
-
-def _total(files: Sequence[Path]) -> int:
-    total = 0
-    for file in files:
-        try:
-            total += file.stat().st_size
-        except FileNotFoundError:
-            continue
-    return total

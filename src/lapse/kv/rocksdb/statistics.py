@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lapse.kv import format as stored
 from lapse.kv import row
-from lapse.kv.rocksdb.purge import data_files
 from lapse.kv.rocksdb.tables import BucketTable
 from lapse.kv.ttl import NEVER_MS, from_millis
 from lapse.kv.values import Stats
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
 
-def collect(store: RocksStore, *, count: bool) -> Stats:
+def collect(store: RocksStore, *, counted: bool) -> Stats:
     state, table = store.state, store.table
     now_ms = state.clock.now_ms()
-    rows, expired, oldest_ms = _count(store, now_ms) if count else (_estimate(store), None, NEVER_MS)
+    rows, expired, oldest_ms = count(store, now_ms) if counted else (_estimate(store), None, NEVER_MS)
     if expired is not None:
         state.metrics.looked_at(expired=expired, oldest_ms=oldest_ms if expired else None)
     purged_ms = stored.read_mark(store.meta_value(stored.PURGE_KEY))
@@ -33,15 +34,16 @@ def collect(store: RocksStore, *, count: bool) -> Stats:
         rows=rows,
         expired=expired,
         oldest_expired=from_millis(oldest_ms) if expired else None,
-        counted=count,
-        bytes=sum(file.stat().st_size for file in data_files(store)),
+        counted=counted,
+        bytes=total_bytes(data_files(store)),
         open_snapshots=state.open_readers,
         clock_mark=from_millis(max(state.mark_ms, 0)),
         last_purge=from_millis(purged_ms) if purged_ms else None,
     )
 
 
-def _count(store: RocksStore, now_ms: int) -> tuple[int, int, int]:
+def count(store: RocksStore, now_ms: int) -> tuple[int, int, int]:
+    """Rows, those of them that are expired, and the earliest expiry."""
     rows = expired = 0
     oldest_ms = NEVER_MS
     for key, raw in store.raw_rows():
@@ -53,6 +55,22 @@ def _count(store: RocksStore, now_ms: int) -> tuple[int, int, int]:
             expired += 1
             oldest_ms = min(oldest_ms, expires_ms)
     return rows, expired, oldest_ms
+
+
+def data_files(store: RocksStore) -> list[Path]:
+    path = store.state.url.path
+    assert path is not None
+    return [file for file in path.iterdir() if file.suffix in (".sst", ".log", ".blob")]
+
+
+def total_bytes(files: Sequence[Path]) -> int:
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
 
 
 def _estimate(store: RocksStore) -> int:

@@ -124,7 +124,7 @@ class RocksStore(Store):
             for chunk in chunks:
                 for key, raw in chunk:
                     moment = clock.moment
-                    if not moment.starts_ns <= read_ns() < moment.ends_ns:
+                    if read_ns() >= moment.ends_ns:
                         moment = clock.advance()
                     if moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
                         yield key, raw[VALUE]
@@ -249,12 +249,13 @@ class RocksStore(Store):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
         self.state.check_writable()
         budget = Budget.read(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
         try:
             with engine_errors(self.state.url):
-                result = purging.purge(self, budget)
+                result = purging.purge(self, budget, stop)
         except Exception:
             self.state.metrics.purge_failed()
             raise
@@ -264,7 +265,7 @@ class RocksStore(Store):
     def stats(self, *, count: bool = False) -> Stats:
         self.state.check_open()
         with engine_errors(self.state.url):
-            return statistics.collect(self, count=count)
+            return statistics.collect(self, counted=count)
 
     def flush(self) -> None:
         self.state.check_open()

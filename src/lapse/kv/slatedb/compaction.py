@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ _ATTEMPTS = 5
 
 _CLOCK_PATIENCE_S = 1.0
 _ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+IsOver = Callable[[], bool]
+"""Whether there is no time left. A compaction that the engine has begun goes on without being waited for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,21 +58,19 @@ async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
     await handle.flush_with_options(slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE))
 
 
-async def compact(admin: Any, segment: bytes, *, deadline_s: float) -> int:
-    """Rewrite a whole tree into one run; returns the bytes it had. `deadline_s` is on the monotonic clock."""
+async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
+    """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
     slatedb = load()
     for _ in range(_ATTEMPTS):
         tree = await _find(admin, segment)
-        if tree is None:
-            return 0
-        if await _run(admin, _tiered(slatedb, tree, tree.views, tree.runs), deadline_s):
-            return tree.bytes
-        if time.monotonic() >= deadline_s:
+        if tree is None or is_over():
             break
+        if await _run(admin, _tiered(slatedb, tree, tree.views, tree.runs), is_over):
+            return tree.bytes
     return 0
 
 
-async def drain(admin: Any, segment: bytes, *, deadline_s: float) -> bool:
+async def drain(admin: Any, segment: bytes, *, is_over: IsOver) -> bool:
     """Drop a whole segment without reading it."""
     slatedb = load()
     for _ in range(_ATTEMPTS):
@@ -76,15 +78,15 @@ async def drain(admin: Any, segment: bytes, *, deadline_s: float) -> bool:
         if tree is None:
             return True
         sources = _sources(slatedb, tree.views, tree.runs)
-        if await _run(admin, slatedb.CompactionSpec.DRAIN_SEGMENT(segment=segment, sources=sources), deadline_s):
+        if await _run(admin, slatedb.CompactionSpec.DRAIN_SEGMENT(segment=segment, sources=sources), is_over):
             return True
-        if time.monotonic() >= deadline_s:
+        if is_over():
             break
     return False
 
 
 async def compact_aged(
-    admin: Any, *, interval_s: float, jitter: float, budget_bytes: int, now_ms: int, deadline_s: float
+    admin: Any, *, interval_s: float, jitter: float, budget_bytes: int, now_ms: int, is_over: IsOver
 ) -> int:
     """Rewrite what has not been rewritten for `interval_s`, up to a budget; returns the bytes.
 
@@ -95,10 +97,10 @@ async def compact_aged(
     slatedb, compacted = load(), 0
     for tree in trees(await admin.read_manifest(None)):
         due_ms = now_ms - interval_s * 1000 * (1 - random.random() * jitter)
-        if min(tree.created_ms.values()) > due_ms:
+        if is_over() or min(tree.created_ms.values()) > due_ms:
             continue
         views, runs, size = _oldest_within(tree, budget_bytes - compacted, allow_first=not compacted)
-        if (views or runs) and await _run(admin, _tiered(slatedb, tree, views, runs), deadline_s):
+        if (views or runs) and await _run(admin, _tiered(slatedb, tree, views, runs), is_over):
             compacted += size
     return compacted
 
@@ -147,7 +149,7 @@ async def _find(admin: Any, segment: bytes) -> Tree | None:
     return next((tree for tree in found if tree.segment == segment), None)
 
 
-async def _run(admin: Any, spec: Any, deadline_s: float) -> bool:
+async def _run(admin: Any, spec: Any, is_over: IsOver) -> bool:
     status = load().CompactionStatus
     submitted = await _submit(admin, spec)
     while True:
@@ -156,7 +158,7 @@ async def _run(admin: Any, spec: Any, deadline_s: float) -> bool:
             return False
         if found.status == status.COMPLETED:
             return True
-        if time.monotonic() >= deadline_s:
+        if is_over():
             return False
         await asyncio.sleep(_POLL_S)
 

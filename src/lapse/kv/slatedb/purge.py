@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lapse.errors import CorruptRow, StoreFromTheFuture
@@ -14,14 +14,15 @@ from lapse.kv import row
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.slatedb import compaction
-from lapse.kv.slatedb.engine import data_files, load, remove_half_written
+from lapse.kv.slatedb.engine import load, remove_half_written
 from lapse.kv.slatedb.keyspace import bucket_prefix, meta_key
+from lapse.kv.slatedb.proof import Proof
 from lapse.kv.slatedb.scans import Source
+from lapse.kv.slatedb.statistics import count, size
 from lapse.kv.state import Written
 from lapse.kv.ttl import NEVER_MS, from_millis
 from lapse.kv.units import Unit, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
-from lapse.kv.verify import Sample, check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
@@ -30,6 +31,7 @@ WRITTEN_KEY = b"written"
 _UNHURRIED_S = 3600.0
 """How long an ordinary purge waits for one compaction of a large store."""
 _POLL_S = 0.02
+_REMOTE_POLL_S = 1.0
 _BATCH_ROWS = 100
 """Rows removed in one step, some milliseconds: what a writer may have to wait for."""
 _COUNTER = "slatedb.compactor.expired_entries_purged"
@@ -43,12 +45,14 @@ class Purge:
     are drained.
     """
 
-    def __init__(self, store: SlateStore, budget: Budget) -> None:
+    def __init__(self, store: SlateStore, budget: Budget, stop: threading.Event | None = None) -> None:
         self.store = store
-        self.spending = Spending(budget)
+        self.spending = Spending(budget, stop)
         self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
-        self.sample = Sample()
+        self.proof = Proof(store.state.url, store.admin, is_over=lambda: self.spending.is_over)
         self.purged = self.held = self.skipped = self.dropped = self.unreadable = self.compacted = 0
+        self.held_since_ms = NEVER_MS
+        self.unfinished = False
         self.reasons: list[str] = []
 
     async def run(self) -> PurgeResult:
@@ -68,9 +72,13 @@ class Purge:
         await store.save_mark(store.state.clock.now_ms())
         return await self._result(before, verification)
 
-    @property
-    def _deadline_s(self) -> float:
-        return time.monotonic() + min(self.spending.left_s, _UNHURRIED_S)
+    def _patience(self) -> compaction.IsOver:
+        until_s = time.monotonic() + _UNHURRIED_S
+        return lambda: self.spending.is_over or time.monotonic() >= until_s
+
+    def _leave_rest(self, why: str) -> None:
+        self.unfinished = True
+        self.reasons.append(why)
 
     # By the engine's compaction
 
@@ -90,13 +98,13 @@ class Purge:
             state.written.absorb(written)
             await self._compact_aged()
             self.purged = _purged_by_engine(store.recorder) - counted
-            self.reasons.append("the store is larger than compaction_budget_bytes; its oldest parts were compacted")
+            self._leave_rest("the store is larger than compaction_budget_bytes; its oldest parts were compacted")
             return
-        self.compacted = await compaction.compact(store.admin, b"", deadline_s=self._deadline_s)
+        self.compacted = await compaction.compact(store.admin, b"", is_over=self._patience())
         self.purged = _purged_by_engine(store.recorder) - counted
         if not self.compacted:
             state.written.absorb(written)
-            self.reasons.append("the engine did not compact in time")
+            self._leave_rest(self.spending.why_over if self.spending.is_over else "the engine did not compact in time")
             return
         async with store.gate.alone():
             await self._tick()  # until its next flush the writer would go on reading the tables of before
@@ -123,7 +131,7 @@ class Purge:
             jitter=options.compaction_jitter,
             budget_bytes=options.compaction_budget_bytes,
             now_ms=time.time_ns() // 1_000_000,
-            deadline_s=self._deadline_s,
+            is_over=self._patience(),
         )
 
     # By looking at every row
@@ -166,7 +174,7 @@ class Purge:
                 batch, expired = expired[:count], expired[count:]
                 await self._remove(batch, prefix, seen, is_oldest=is_oldest)
             if self.spending.exhausted:
-                self.reasons.append("the budget was used up")
+                self._leave_rest(self.spending.why_over)
                 return 0, NEVER_MS
         return low_ms, high_ms
 
@@ -185,9 +193,8 @@ class Purge:
             if keys:
                 await store.handle.write(batch)
         self.purged += len(keys)
-        pause_s = self.spending.spend(len(keys))
-        if pause_s > 0:
-            await asyncio.sleep(pause_s)
+        self.spending.spend(len(keys))
+        await self.spending.rest_async()
 
     async def _is_expired(self, key: bytes) -> bool:
         raw = await self.store.handle.get(key)
@@ -201,6 +208,7 @@ class Purge:
             return NEVER_MS, False
         if self.cutoff_ms < expires_ms <= self.now_ms:
             self.held += 1
+            self.held_since_ms = min(self.held_since_ms, expires_ms)
         return expires_ms, bool(flags & row.TOMBSTONE)
 
     # Buckets
@@ -213,8 +221,8 @@ class Purge:
             async with store.gate.alone():
                 await self._tick()
         for id in ids:
-            if not await compaction.drain(store.admin, bucket_prefix(id), deadline_s=self._deadline_s):
-                self.reasons.append("the engine did not drain a bucket in time")
+            if not await compaction.drain(store.admin, bucket_prefix(id), is_over=self._patience()):
+                self._leave_rest("the engine did not drain a bucket in time")
                 return
             self.purged += buckets[id].rows
             self.dropped += 1
@@ -229,7 +237,7 @@ class Purge:
             self.skipped += 1
             return
         if self.spending.exhausted:
-            self.reasons.append("the budget was used up")
+            self._leave_rest(self.spending.why_over)
             return
         async with store.gate.alone():
             bucket.min_ms = NEVER_MS
@@ -247,33 +255,37 @@ class Purge:
 
     async def _sample(self) -> None:
         source = self.store.chunks(EVERYTHING)
-        while rows := await source.chunk():
+        while not self.spending.is_over and (rows := await source.chunk()):
             for key, raw in rows:
                 expires_ms, is_tombstone = self._look(key, raw)
                 if expires_ms <= self.cutoff_ms and not is_tombstone:
-                    self.sample.add(raw[row.HEADER_BYTES :])
-        self.held = self.unreadable = 0
+                    self.proof.sample.add(raw)
+        self.held, self.held_since_ms, self.unreadable = 0, NEVER_MS, 0
         await self.store.handle.flush()
-        path = self.store.state.url.path
-        if path is not None:
-            take_sample(self.sample, data_files(path))
+        await self.proof.begin()
 
-    async def _free_bytes(self) -> Verification:
+    async def _free_bytes(self) -> Verification | None:
         store = self.store
+        if self.spending.is_over:
+            self._leave_rest(self.spending.why_over)
+            return None
         async with store.gate.alone():
             await self._tick()
         for tree in compaction.trees(await store.admin.read_manifest(None)):
-            self.compacted += await compaction.compact(store.admin, tree.segment, deadline_s=self._deadline_s)
+            self.compacted += await compaction.compact(store.admin, tree.segment, is_over=self._patience())
+        poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
+        found: Verification | None = None
         while True:
-            others = await self._collect()
-            found = await self._verify()
-            if found.clean:
-                return found
-            why = self._why_not(others)
+            why = self._why_not(await self._collect())
+            is_time_to_look = found is None if why is not None else not await self.proof.files_left()
+            if is_time_to_look:
+                found = await self.proof.check()
+                if found.clean and (found.unchecked is None or not self.spending.is_over):
+                    return found
             if why is not None:
-                self.reasons.append(f"purged bytes are still in the store's files: {why}")
+                self.reasons.append(_unproven(found, why))
                 return found
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(poll_s)
 
     def _why_not(self, others: int) -> str | None:
         """Why waiting longer would not help; None if it may."""
@@ -281,7 +293,7 @@ class Purge:
             return "open snapshots or transactions keep them"
         if others:
             return f"{others} checkpoints of other readers keep them"
-        return "the time was up" if self.spending.left_s <= 0 else None
+        return self.spending.why_over if self.spending.is_over else None
 
     async def _collect(self) -> int:
         """Twice, each after a flush: the first lets the engine see the compacted state and move its log, the
@@ -298,14 +310,6 @@ class Purge:
                     remove_half_written(store.state.url.path)
         return others
 
-    async def _verify(self) -> Verification:
-        path = self.store.state.url.path
-        if path is not None:
-            return check(self.sample, data_files(path))
-        manifest = await self.store.admin.read_manifest(None)
-        tables = sum(len(tree.views) + len(tree.runs) for tree in compaction.trees(manifest))
-        return Verification(files=tables, payloads=0, payloads_searchable=0, payloads_left=0)
-
     async def _tick(self) -> None:
         now_ms = self.store.state.clock.now_ms()
         await compaction.tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
@@ -316,7 +320,18 @@ class Purge:
     async def _save_unit(self, unit: Unit) -> None:
         await self.store.put_meta(stored.UNITS_KEY, pack_units([unit]))
 
+    async def _left(self) -> tuple[int | None, int]:
+        """How many expired rows are left, and since when the oldest is expired. They are not counted where time was
+        short, or the store is too large to be compacted at once."""
+        if not self.unfinished:
+            return self.held, self.held_since_ms
+        if self.spending.is_over or not self.spending.exhausted:
+            return None, NEVER_MS
+        _, expired, oldest_ms = await count(self.store)
+        return expired, oldest_ms
+
     async def _result(self, before: int, verification: Verification | None) -> PurgeResult:
+        left, oldest_ms = await self._left()
         if self.held:
             self.reasons.append(f"{self.held} expired rows are still read by an open snapshot")
         if self.unreadable:
@@ -325,6 +340,8 @@ class Purge:
             cutoff=from_millis(self.cutoff_ms),
             purged=self.purged,
             held=self.held,
+            left=left,
+            oldest_left=from_millis(oldest_ms) if left else None,
             units_skipped=self.skipped,
             units_dropped=self.dropped,
             bytes_before=before,
@@ -335,15 +352,6 @@ class Purge:
             reasons=tuple(dict.fromkeys(self.reasons)),
             verification=verification,
         )
-
-
-async def size(store: SlateStore) -> int:
-    """Bytes of the store: of its files where it has files, else of the tables it refers to."""
-    path = store.state.url.path
-    if path is None:
-        manifest = await store.admin.read_manifest(None)
-        return sum(tree.bytes for tree in compaction.trees(manifest)) if manifest else 0
-    return sum(_file_bytes(file) for file in data_files(path))
 
 
 async def save_bounds(store: SlateStore) -> None:
@@ -367,11 +375,10 @@ async def restore_bounds(handle: Any, *, is_new: bool) -> Written:
     return Written(min_ms=min_ms, max_ms=max_ms, rows=rows)
 
 
-def _file_bytes(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _unproven(found: Verification | None, why: str) -> str:
+    if found is None or found.clean:
+        return f"not all files were searched for purged bytes: {why}"
+    return f"purged bytes are still in the store's files: {why}"
 
 
 def _purged_by_engine(recorder: Any) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.keys import EVERYTHING
-from lapse.kv.slatedb.purge import size
+from lapse.kv.slatedb.compaction import trees
+from lapse.kv.slatedb.engine import data_files
 from lapse.kv.ttl import NEVER_MS, from_millis
 from lapse.kv.values import Stats
 
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
 
 
-async def collect(store: SlateStore, *, count: bool) -> Stats:
+async def collect(store: SlateStore, *, counted: bool) -> Stats:
     state = store.state
-    rows, expired, oldest_ms = await _count(store) if count else (None, None, NEVER_MS)
+    rows, expired, oldest_ms = await count(store) if counted else (None, None, NEVER_MS)
     if expired is not None:
         state.metrics.looked_at(expired=expired, oldest_ms=oldest_ms if expired else None)
     purged_ms = stored.read_mark(await store.meta_value(stored.PURGE_KEY))
@@ -32,7 +34,7 @@ async def collect(store: SlateStore, *, count: bool) -> Stats:
         rows=rows,
         expired=expired,
         oldest_expired=from_millis(oldest_ms) if expired else None,
-        counted=count,
+        counted=counted,
         bytes=await size(store),
         open_snapshots=state.open_readers,
         clock_mark=from_millis(state.mark_ms),
@@ -40,7 +42,8 @@ async def collect(store: SlateStore, *, count: bool) -> Stats:
     )
 
 
-async def _count(store: SlateStore) -> tuple[int, int, int]:
+async def count(store: SlateStore) -> tuple[int, int, int]:
+    """Rows, those of them that are expired, and the earliest expiry."""
     now_ms, rows, expired, oldest_ms = store.state.clock.now_ms(), 0, 0, NEVER_MS
     chunks = store.chunks(EVERYTHING)
     while found := await chunks.chunk():
@@ -53,3 +56,19 @@ async def _count(store: SlateStore) -> tuple[int, int, int]:
                 expired += 1
                 oldest_ms = min(oldest_ms, expires_ms)
     return rows, expired, oldest_ms
+
+
+async def size(store: SlateStore) -> int:
+    """Bytes of the store: of its files where it has files, else of the tables it refers to."""
+    path = store.state.url.path
+    if path is None:
+        manifest = await store.admin.read_manifest(None)
+        return sum(tree.bytes for tree in trees(manifest)) if manifest else 0
+    return sum(_file_bytes(file) for file in data_files(path))
+
+
+def _file_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0

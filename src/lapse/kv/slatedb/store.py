@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -53,7 +54,7 @@ class SlateStore(SlateReader, AsyncStore):
         self.state = state
         self.shared = self
         self.handle = handle
-        self.admin = admin
+        self.admin: Any = admin
         self.recorder = recorder
         self.buckets = buckets
         self.gate = Gate()
@@ -236,13 +237,14 @@ class SlateStore(SlateReader, AsyncStore):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
         self.state.check_writable()
         budget = Budget.read(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
         try:
             with engine_errors(self.state.url):
                 async with self.purge_gate.alone():
-                    result = await purging.Purge(self, budget).run()
+                    result = await purging.Purge(self, budget, stop).run()
         except Exception:
             self.state.metrics.purge_failed()
             raise
@@ -252,7 +254,7 @@ class SlateStore(SlateReader, AsyncStore):
     async def stats(self, *, count: bool = False) -> Stats:
         self.state.check_open()
         with engine_errors(self.state.url):
-            return await statistics.collect(self, count=count)
+            return await statistics.collect(self, counted=count)
 
     async def flush(self) -> None:
         self.state.check_open()

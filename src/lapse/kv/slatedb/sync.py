@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -179,8 +180,10 @@ class BlockingStore(BlockingReader, Store):
         within: DurationLike | None = None,
         max_rows: int | None = None,
         rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
     ) -> PurgeResult:
-        return self._run(self._store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second))
+        work = self._store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second, stop=stop)
+        return self._run(work)
 
     def stats(self, *, count: bool = False) -> Stats:
         return self._run(self._store.stats(count=count))
