@@ -38,7 +38,10 @@ class Features:
     """Can a replica that took over not be told from a copy of the database, whose policies must not run?"""
 
     target_seconds: float
-    """How long one delete statement should take: the time foreground may have to wait for it."""
+    """How long one delete statement should take on a server with nothing else to do."""
+
+    short_seconds: float
+    """How long it should take beside an application, which may have to wait for it."""
 
     rows_per_task: int = 100_000
     """How many rows make a task: enough to outweigh the claiming of it, few enough that workers can share a table."""

@@ -18,11 +18,8 @@ from lapse.errors import LapseError
 from lapse.model.settings import Settings
 from lapse.runner.service import Service
 
-DUTY = {"whisper": 0.1, "gentle": 0.5, "fast": 0.8}
+DUTY = {"whisper": 0.1, "gentle": 0.6, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
-STRAINED_SECONDS = {"whisper": 0.002, "gentle": 0.002}
-"""How long a statement may take while others are at work, in modes that care. What queues behind it waits as long as it
-lasts: short statements with short rests are felt less than long ones with long rests."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
 UNSTRAINED = 0.95
@@ -131,10 +128,16 @@ class Controller(Service):
             return 0.0, None
         return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
 
-    def batch_seconds(self, usual: float) -> float:
-        """How long the statement of a batch may take now."""
+    def batch_seconds(self) -> float:
+        """How long the statement of a batch may take now.
+
+        What queues behind it waits as long as it lasts: short statements with short rests are felt less than long ones
+        with long rests.
+        """
+        features = self._catalog.engine.features
         with self._lock:
-            return min(usual, STRAINED_SECONDS.get(self._mode, usual)) if self._duty < UNSTRAINED else usual
+            yields = self._duty < UNSTRAINED and self._mode != "fast"
+        return features.short_seconds if yields else features.target_seconds
 
     def allowed_tasks(self, wanted: int) -> int:
         """How many tasks this process may run at the same time: one, and more as they prove to help."""

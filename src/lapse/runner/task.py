@@ -136,7 +136,7 @@ class TaskRunner:
         if closed is not None:
             self._wait(GATE_SECONDS, closed, Cause.GATE)
             return False
-        self._sizer.target_seconds = self._controller.batch_seconds(self._engine.features.target_seconds)
+        self._sizer.target_seconds = self._controller.batch_seconds()
         limit = cap(self._sizer.size, self._deletes)
         self._limiter.acquire(self._deletes, limit, self._wait)
         if self._stop.is_set():

@@ -64,6 +64,7 @@ class MysqlEngine(Engine):
         replicas=False,
         failover_looks_like_a_copy=True,
         target_seconds=0.1,
+        short_seconds=0.004,
         rows_per_task=500_000,
     )
 

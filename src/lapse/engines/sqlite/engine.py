@@ -49,6 +49,7 @@ class SqliteEngine(Engine):
         replicas=False,
         failover_looks_like_a_copy=False,
         target_seconds=0.012,
+        short_seconds=0.002,
         rows_per_task=1_000_000,
     )
 
