@@ -27,16 +27,18 @@ def main() -> None:
     parser.add_argument("--engine", choices=list(SERVERS), action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--rows", type=int, help="rows of the base design, instead of the size's own")
+    parser.add_argument("--slow-rivals", action="store_true", help="those that take minutes, too (pg_cron)")
     parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
     options = parser.parse_args()
     if not options.page_only:
         for engine in options.engine or SERVERS:
-            _measure(engine, _size(options.size, options.rows), options.part or PARTS)
+            _measure(engine, _size(options), options.part or PARTS)
     page.write()
 
 
-def _size(name: str, rows: int | None) -> Size:
-    return SIZES[name] if rows is None else replace(SIZES[name], rows=rows)
+def _size(options: argparse.Namespace) -> Size:
+    size = SIZES[options.size]
+    return replace(size, rows=options.rows or size.rows, slow_rivals=options.slow_rivals or size.slow_rivals)
 
 
 def _measure(engine: str, size: Size, parts: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from lapse.engines.mysql.names import quote, source
 from lapse.model.job import KeyRange
 from lapse.model.table import TableName
 
-MIN_CUTS = 16
+MIN_CUTS, CUTS_PER_PIECE = 16, 4
 ROUNDS = 8
 """As often a stretch is cut at most: a table is read in so many more places at worst."""
 UNEVEN = 2.0
@@ -72,10 +72,11 @@ class Cutter:
         found = [self._weighed(None, None)]
         for _ in range(ROUNDS if pieces > 1 else 0):
             heaviest = max((each for each in found if not each.solid), key=lambda each: each.rows, default=None)
-            if heaviest is None or heaviest.rows * pieces <= UNEVEN * sum(each.rows for each in found):
+            share = sum(each.rows for each in found) / pieces
+            if heaviest is None or (len(found) >= pieces and heaviest.rows <= UNEVEN * share):
                 break
             at = found.index(heaviest)
-            found[at : at + 1] = self._cut(heaviest, max(pieces, MIN_CUTS))
+            found[at : at + 1] = self._cut(heaviest, min(max(pieces, MIN_CUTS), CUTS_PER_PIECE * pieces))
         return _merged(found, pieces)
 
     def first(self, stretch: Stretch) -> Key | None:
