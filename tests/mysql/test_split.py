@@ -229,6 +229,19 @@ def test_ranges_hold_every_key_once(h: Harness, case: _Random) -> None:
     check()
 
 
+def test_two_pieces_are_two_halves(h: Harness) -> None:
+    h.sql("CREATE TABLE events (k BIGINT PRIMARY KEY, ts DATETIME)")
+    h.sql("INSERT INTO events SELECT seq, '2026-01-01' FROM seq_1_to_20000")
+    h.sql("ANALYZE TABLE events")
+    with h.db.engine.connection() as connection:
+        walk = _walk(connection)
+        spans = split.ranges(connection, TableName("events"), walk, 2)
+        sizes = _sizes(connection, walk, [(span.start, span.end) for span in spans])
+    assert len(sizes) == 2
+    assert sum(sizes) == 20_000
+    assert min(sizes) >= 5_000
+
+
 def test_a_table_that_has_emptied_since_its_statistics(h: Harness) -> None:
     _large(h, "k UUID PRIMARY KEY", "as_uuid(md5(seq), '4')")
     h.sql("ALTER TABLE events STATS_AUTO_RECALC = 0")

@@ -18,7 +18,7 @@ from lapse.errors import LapseError
 from lapse.model.settings import Settings
 from lapse.runner.service import Service
 
-DUTY = {"whisper": 0.1, "gentle": 0.6, "fast": 0.8}
+DUTY = {"whisper": 0.1, "gentle": 0.7, "fast": 0.8}
 """Share of the time spent deleting while others are at work, by mode."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""

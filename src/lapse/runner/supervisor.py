@@ -43,7 +43,7 @@ class Supervisor(Service):
         super().close()
         if self._started_at is not None:
             # If it cannot be removed now, the row goes by its age.
-            with suppress(LapseError), self._catalog.writing() as connection:
+            with suppress(LapseError), self._catalog.writing(durable=False) as connection:
                 workers.remove_worker(connection, self._worker_id)
 
     def watch(self, runner: TaskRunner) -> None:

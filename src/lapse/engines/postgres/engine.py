@@ -65,7 +65,7 @@ class PostgresEngine(Engine):
         replicas=False,
         failover_looks_like_a_copy=False,
         target_seconds=0.07,
-        short_seconds=0.002,
+        short_seconds=0.001,
         rows_per_task=500_000,
     )
 
