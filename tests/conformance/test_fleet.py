@@ -271,8 +271,9 @@ def test_one_rate_for_the_whole_fleet(h: Harness, limit: int) -> None:
         for thread in threads:
             thread.join()
     seconds = perf_counter() - started
-    # The last take of each of the four may be used after the clock stopped.
-    assert limit * seconds * 0.9 - 200 <= sum(taken) <= limit * seconds * 1.05 + 200
+    # The last take of each of the four may be used after the clock stopped. What a stalled machine did not take in time
+    # is not made up for, so only the upper bound is sharp.
+    assert limit * seconds * 0.6 - 200 <= sum(taken) <= limit * seconds * 1.05 + 200
 
 
 def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
