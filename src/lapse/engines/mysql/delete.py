@@ -165,7 +165,7 @@ class MysqlDeleter(KeysetDeleter):
                 self._kill(self._running)
 
     def _trust(self) -> None:
-        """A statement that was killed while it was being planned succeeds, and says that there was nothing to do."""
+        """After a kill an answer without an error may still be wrong: a statement that says it found nothing."""
         if self._was_killed:
             raise Interrupted("stopped in the middle of a batch")
 

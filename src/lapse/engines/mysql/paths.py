@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
@@ -65,11 +66,7 @@ def estimate_rows(connection: Connection, name: TableName) -> int:
         sql = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
         rows = connection.exec_driver_sql(f"{sql} AND TABLE_NAME = %s", (name.schema, name.name)).scalar()
     else:
-        rows = connection.exec_driver_sql(
-            "SELECT TABLE_ROWS FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
-            " AND TABLE_NAME = %s AND %s IN (PARTITION_NAME, SUBPARTITION_NAME) LIMIT 1",
-            (name.schema, name.name, name.partition),
-        ).scalar()
+        rows = statistic(connection, name, "TABLE_ROWS")
     return int(rows or 0)
 
 
@@ -88,13 +85,18 @@ def _count_up_to(connection: Connection, name: TableName, index: Index, found: C
 
 
 def table_bytes(connection: Connection, name: TableName) -> int | None:
-    size = connection.exec_driver_sql(
-        "SELECT DATA_LENGTH + INDEX_LENGTH FROM information_schema.PARTITIONS"
+    size = statistic(connection, name, "DATA_LENGTH + INDEX_LENGTH")
+    return None if size is None else int(size)
+
+
+def statistic(connection: Connection, name: TableName, expression: str) -> Any:
+    """Of the server's statistics about a partition, or a table without any."""
+    return connection.exec_driver_sql(
+        f"SELECT {expression} FROM information_schema.PARTITIONS"
         " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
         " AND (%s IS NULL OR %s IN (PARTITION_NAME, SUBPARTITION_NAME)) LIMIT 1",
         (name.schema, name.name, name.partition, name.partition),
     ).scalar()
-    return None if size is None else int(size)
 
 
 def instant(value: object, zone: ZoneInfo) -> datetime | None:

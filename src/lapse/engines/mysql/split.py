@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.mysql import keys, points
+from lapse.engines.mysql import keys, paths, points
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Part, Walk
 from lapse.engines.mysql.names import quote, source
 from lapse.model.job import KeyRange
@@ -65,7 +65,8 @@ class Cutter:
         self._connection = connection
         self._source = source(table)
         self._walk = walk
-        self._counted_rows = COUNTED_PAGES * _rows_per_page(connection, table)
+        rows_per_page = paths.statistic(connection, table, "TABLE_ROWS * @@innodb_page_size / DATA_LENGTH")
+        self._counted_rows = COUNTED_PAGES * float(rows_per_page or 0)
 
     def stretches(self, pieces: int) -> list[Stretch]:
         """At most `pieces` stretches of about as many rows each, in the order of the index: together, the table."""
@@ -132,16 +133,6 @@ class Cutter:
             f" WHERE c {after} {_typed(part, first)} AND c {until} {_typed(part, last)} GROUP BY c ORDER BY c {order}"
         )
         return [str(row[0]) for row in rows]
-
-
-def _rows_per_page(connection: Connection, table: TableName) -> float:
-    rows = connection.exec_driver_sql(
-        "SELECT TABLE_ROWS * @@innodb_page_size / DATA_LENGTH FROM information_schema.PARTITIONS"
-        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
-        " AND (%s IS NULL OR %s IN (PARTITION_NAME, SUBPARTITION_NAME)) LIMIT 1",
-        (table.schema, table.name, table.partition, table.partition),
-    ).scalar()
-    return float(rows or 0)
 
 
 def _typed(part: Part, value: Any) -> str:
