@@ -22,7 +22,7 @@ from lapse.runner.controller import DUTY, Controller
 from lapse.runner.events import BatchDone, Cause, Silent
 from lapse.runner.limiter import Limit, Limiter
 from lapse.runner.promise import Standing
-from lapse.runner.worker import Worker
+from lapse.runner.worker import Claim, Worker
 from tests.conformance.harness import Harness
 
 
@@ -114,7 +114,7 @@ def test_the_old_owner_is_fenced_off_and_deletes_nothing(h: Harness) -> None:
     h.advance(seconds=30)
     fresh = _claim(h, "second")
     assert fresh is not None
-    runner = Worker(h.db.catalog)._prepare(stale, _settings(h))
+    runner = Worker(h.db.catalog)._prepare(Claim(task=stale, settings=_settings(h), now=h.now))
     with h.db.catalog.reading() as connection:
         before = tasks.progress_of(connection, stale.id)
     assert runner.run() == "fenced"

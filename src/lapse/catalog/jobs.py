@@ -113,11 +113,11 @@ def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Jo
     return {row["table_id"]: _job(row) for row in rows}
 
 
-def last_complete_job(connection: Connection, table_id: int) -> Job | None:
-    """The newest job of a physical table that finished."""
-    query = _query().where(job.c.table_id == table_id, job.c.status == JobStatus.FINISHED)
-    row = connection.execute(query.order_by(job.c.job_id.desc()).limit(1)).mappings().first()
-    return None if row is None else _job(row)
+def watermark(connection: Connection, table_id: int) -> datetime | None:
+    """The cutoff of the newest job of a physical table that finished."""
+    finished = select(job.c.cutoff).where(job.c.table_id == table_id, job.c.status == JobStatus.FINISHED)
+    found: datetime | None = connection.execute(finished.order_by(job.c.job_id.desc()).limit(1)).scalar()
+    return found
 
 
 def newest_finished(connection: Connection) -> dict[int, Finished]:
@@ -193,12 +193,8 @@ def finish_job(
 ) -> bool:
     """End a job with the sum of its tasks' counts; False if it had ended already. Its tasks go."""
     # Nobody commits a batch between the sum and the end of the tasks: it would go uncounted.
-    connection.execute(select(task.c.task_id).where(task.c.job_id == job_id).with_for_update()).all()
-    totals = connection.execute(
-        select(*(func.coalesce(func.sum(task.c[name]), 0).label(name) for name in COUNT_NAMES)).where(
-            task.c.job_id == job_id
-        )
-    ).mappings()
+    counted = select(*(task.c[name] for name in COUNT_NAMES)).where(task.c.job_id == job_id)
+    rows = connection.execute(counted.with_for_update()).mappings().all()
     result = connection.execute(
         update(job)
         .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
@@ -210,7 +206,7 @@ def finish_job(
             control=None,
             finished_at=now,
             changed_at=now,
-            **totals.one(),
+            **{name: sum(row[name] for row in rows) for name in COUNT_NAMES},
         )
     )
     connection.execute(delete(task).where(task.c.job_id == job_id))
@@ -232,27 +228,21 @@ COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 @cache
 def _query() -> Select[Any]:
     """A job with its tasks' counts added up, while they are there. Built once: that takes longer than running it."""
-    sums = [
-        func.coalesce(select(func.sum(task.c[name])).where(task.c.job_id == job.c.job_id).scalar_subquery(), 0)
-        for name in COUNT_NAMES
-    ]
-    counted = [
-        case((job.c.finished_at.is_(None), total), else_=job.c[name]).label(f"total_{name}")
-        for name, total in zip(COUNT_NAMES, sums, strict=True)
-    ]
-    finished = (
-        select(func.count())
-        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.FINISHED)
-        .scalar_subquery()
-        .label("tasks_finished")
+    found = (
+        select(
+            task.c.job_id,
+            func.sum(case((task.c.status == TaskStatus.FINISHED, 1), else_=0)).label("finished"),
+            func.max(case((task.c.status == TaskStatus.RUNNING, task.c.pause_reason))).label("waiting_for"),
+            *(func.sum(task.c[name]).label(name) for name in COUNT_NAMES),
+        )
+        .group_by(task.c.job_id)
+        .subquery("found")
     )
-    waiting_for = (
-        select(func.max(task.c.pause_reason))
-        .where(task.c.job_id == job.c.job_id, task.c.status == TaskStatus.RUNNING)
-        .scalar_subquery()
-        .label("waiting_for")
-    )
-    return select(job, finished, waiting_for, *counted)
+    # The tasks of an ended job are gone, and its own columns hold what they came to.
+    counted = [func.coalesce(found.c[name], job.c[name]).label(f"total_{name}") for name in COUNT_NAMES]
+    finished = func.coalesce(found.c.finished, 0).label("tasks_finished")
+    joined = job.outerjoin(found, found.c.job_id == job.c.job_id)
+    return select(job, finished, found.c.waiting_for, *counted).select_from(joined)
 
 
 def _job(row: RowMapping) -> Job:
@@ -273,7 +263,7 @@ def _job(row: RowMapping) -> Job:
         finished_at=row["finished_at"],
         path=Path(kind=PathKind(row["path_kind"]), index=row["path_index"], evidence=row["path_evidence"]),
         tasks_total=row["tasks_total"],
-        tasks_finished=row["tasks_total"] if ended and row["status"] == JobStatus.FINISHED else row["tasks_finished"],
+        tasks_finished=int(row["tasks_total" if ended and row["status"] == JobStatus.FINISHED else "tasks_finished"]),
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=row["summary"],
         waiting_for=row["waiting_for"],

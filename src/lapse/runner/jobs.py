@@ -19,7 +19,7 @@ from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
 from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
-from lapse.runner.promise import promise
+from lapse.runner.promise import behind
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
@@ -32,7 +32,8 @@ MISSED_BEATS = 2
 
 
 DESCRIBED_SECONDS = 1.0
-"""What a table looks like is asked once for finding its partitions, its guard and its plan, which follow each other."""
+"""What a table looks like is asked once for finding its partitions, its guard, its plan and its first tasks, which
+follow each other."""
 
 
 def silent_since(now: datetime, current: Settings) -> datetime:
@@ -80,7 +81,7 @@ class JobKeeper:
                     ranges=ranges,
                     now=cutoff,
                     owner=self._owner,
-                    behind=self._behind(connection, stored, physical, cutoff),
+                    behind=self.behind(connection, stored, physical.id, cutoff),
                 )
                 policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
         except JobExists:
@@ -160,21 +161,23 @@ class JobKeeper:
             target = Target(declared=declared, cutoff=cutoff, path=path)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
-    def declared(
-        self, connection: Connection, stored: StoredPolicy, partition: str | None, *, fresh: bool = False
-    ) -> Declared:
-        """The policy as it holds for one physical table, as it was a moment ago or, `fresh`, as it is."""
+    def look_again(self) -> None:
+        """Forget what tables looked like."""
+        self._described = {}
+
+    def declared(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
+        """The policy as it holds for one physical table, which looks as it did a moment ago."""
         found = self._described.get((stored.id, partition))
-        if fresh or found is None or found.version != stored.version or monotonic() > found.until:
-            declared = self._look(connection, stored, partition, fresh=fresh)
+        if found is None or found.version != stored.version or monotonic() > found.until:
+            declared = self._look(connection, stored, partition)
             found = _Described(declared=declared, version=stored.version, until=monotonic() + DESCRIBED_SECONDS)
             self._described[stored.id, partition] = found
         return found.declared
 
-    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None, *, fresh: bool) -> Declared:
+    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
         if partition is None:
             return declaring.load(self._engine, connection, stored)
-        whole = self.declared(connection, stored, None, fresh=fresh)
+        whole = self.declared(connection, stored, None)
         leaf = self._engine.leaf(connection, whole.table, partition)
         if leaf is None:
             raise Drift(f"partition {partition} of table {stored.table} does not exist any more")
@@ -212,10 +215,10 @@ class JobKeeper:
         self._listener.job_ended(job)
         return job
 
-    def _behind(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, now: datetime) -> float:
-        last = stored_jobs.last_complete_job(connection, physical.id)
-        kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
-        return kept.lateness / kept.within
+    def behind(self, connection: Connection, stored: StoredPolicy, table_id: int, now: datetime) -> float:
+        """The share of the promised time that has passed for a physical table."""
+        watermark = stored_jobs.watermark(connection, table_id) or stored.created_at
+        return behind(stored.policy, watermark=watermark, now=now)
 
 
 def _summary(job: Job, spent: Spent, now: datetime) -> str:

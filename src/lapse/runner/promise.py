@@ -33,9 +33,10 @@ class Promise:
     within: timedelta
     reason: str | None = None
 
-    @property
-    def in_danger(self) -> bool:
-        return self.lateness > self.within * IN_DANGER
+
+def behind(policy: Policy, *, watermark: datetime, now: datetime) -> float:
+    """The share of the promised time that has passed since the watermark."""
+    return max(now - watermark, timedelta(0)) / (policy.delete_within.added_to(now) - now)
 
 
 def promise(

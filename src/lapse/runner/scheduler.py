@@ -59,6 +59,7 @@ class Scheduler:
 
     def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
+        self._keeper.look_again()
         self._identity.run_once()
         problems = {problem.table: problem.reason for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
@@ -100,7 +101,8 @@ class Scheduler:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
                 elif (made := self._keeper.create(stored, physical, current)) is not None:
                     jobs[made.id] = made
-        self._forget(now, current)
+        if only is None:
+            self._forget(now, current)
         return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped))
 
     @retried

@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Event, Lock, Semaphore, Thread
 
 from lapse.catalog import Catalog, policies, settings, tasks
@@ -21,7 +22,7 @@ from lapse.runner import declared as declaring
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
-from lapse.runner.promise import promise
+from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
 from lapse.runner.statistics import RowCounter
@@ -58,6 +59,15 @@ class RunResult:
     @property
     def failed(self) -> bool:
         return any(job.status is JobStatus.FAILED for job in self.jobs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A task that was claimed, with the settings and the time of the claim."""
+
+    task: Task
+    settings: Settings
+    now: datetime
 
 
 class _Left:
@@ -158,10 +168,9 @@ class Worker:
         claimed = self._claim(jobs)
         if claimed is None:
             return None
-        task, current = claimed
-        job_id = task.job_id
+        job_id = claimed.task.job_id
         try:
-            runner = self._prepare(task, current)
+            runner = self._prepare(claimed)
         except (Retryable, DatabaseUnavailable):
             raise
         except LapseError as error:
@@ -237,7 +246,7 @@ class Worker:
         return live or any(job.status in (JobStatus.WAITING, JobStatus.RUNNING) for job in active)
 
     @retried
-    def _claim(self, jobs: Collection[int] | None) -> tuple[Task, Settings] | None:
+    def _claim(self, jobs: Collection[int] | None) -> Claim | None:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
             now = self._engine.now(connection)
@@ -253,34 +262,32 @@ class Worker:
             task = tasks.claim_task(connection, found, owner=self.id, now=now)
             if task is not None:
                 stored_jobs.start_job(connection, task.job_id, owner=self.id, now=now)
-        return None if task is None else (task, current)
+        return None if task is None else Claim(task=task, settings=current, now=now)
 
-    def _prepare(self, task: Task, current: Settings) -> TaskRunner:
+    def _prepare(self, claim: Claim) -> TaskRunner:
         with self._catalog.reading() as connection:
-            job = stored_jobs.get_job(connection, task.job_id)
+            job = stored_jobs.get_job(connection, claim.task.job_id)
             stored = policies.get_policy(connection, job.policy_id)
             if stored is None:
                 raise Drift("the policy was removed")
-            last = stored_jobs.last_complete_job(connection, job.table_id)
-            now = self._engine.now(connection)
-        kept = promise(stored.policy, declared_at=stored.created_at, last_complete=last, now=now)
+            behind = self._keeper.behind(connection, stored, job.table_id, claim.now)
         with self._engine.connection() as connection:
-            declared = self._keeper.declared(connection, stored, job.table.partition, fresh=True)
+            declared = self._keeper.declared(connection, stored, job.table.partition)
         if declaring.fingerprint(declared) != job.fingerprint:
             raise Drift(f"table {stored.table} has changed since the job was created")
         runner = TaskRunner(
             catalog=self._catalog,
-            task=task,
+            task=claim.task,
             job=job,
             stored=stored,
-            settings=current,
+            settings=claim.settings,
             target=Target(declared=declared, cutoff=job.cutoff, path=job.path),
             slots=self._slots,
             controller=self._controller,
             listener=self._listener,
             learned_size=self._learned_sizes.get(job.table_id),
         )
-        runner.urgent = kept.in_danger
+        runner.urgent = behind > IN_DANGER
         return runner
 
     def _reclaim(self, seconds: float) -> int:
