@@ -101,8 +101,7 @@ class Scheduler:
                     skipped.append(Skip(table=_name(stored, physical), reason=reason))
                 elif (made := self._keeper.create(stored, physical, current)) is not None:
                     jobs[made.id] = made
-        if only is None:
-            self._forget(now, current)
+        self._forget(now, current)
         return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped))
 
     @retried
