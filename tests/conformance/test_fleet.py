@@ -18,7 +18,7 @@ from lapse.catalog import settings as stored_settings
 from lapse.errors import Fenced, JobExists
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
-from lapse.runner.controller import DUTY, Controller
+from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, Silent
 from lapse.runner.limiter import Limit, Limiter
 from lapse.runner.promise import Standing
@@ -307,16 +307,16 @@ def test_beside_an_application_statements_are_short_and_rests_are_taken(h: Harne
     seen = {reading.name: reading.value for reading in controller.readings}
     if nap is None or seen["foreground"] is None:
         pytest.skip("what others do is not seen")
-    assert (controller.batch_seconds(), controller.pause_after(1.0)) == (h.features.target_seconds, (0.0, None))
+    assert (controller.batch_seconds(), controller.pause_after(1.1, 1.0)) == (h.features.target_seconds, (0.0, None))
     with closing(table_for(h.db.engine.database.url, "events").connect()) as application:
         asleep = Thread(target=application.cursor().execute, args=(nap,))
         asleep.start()
         while asleep.is_alive() and controller.batch_seconds() == h.features.target_seconds:
             controller.run_once()
-        pause, reason = controller.pause_after(1.0)
+        pause, reason = controller.pause_after(1.1, 1.0)
         asleep.join()
     assert controller.batch_seconds() == h.features.short_seconds
-    assert pause == pytest.approx((1 - DUTY["gentle"]) / DUTY["gentle"])
+    assert 1.0 / (1.1 + pause) == pytest.approx(h.features.gentle_share)
     assert "foreground" in str(reason)
 
 

@@ -43,5 +43,8 @@ class Features:
     short_seconds: float
     """How long it should take beside an application, which may have to wait for it."""
 
+    gentle_share: float
+    """For which share of the time it should keep the server busy then, in mode `gentle`."""
+
     rows_per_task: int = 100_000
     """How many rows make a task: enough to outweigh the claiming of it, few enough that workers can share a table."""

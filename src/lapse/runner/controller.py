@@ -18,8 +18,8 @@ from lapse.errors import LapseError
 from lapse.model.settings import Settings
 from lapse.runner.service import Service
 
-DUTY = {"whisper": 0.1, "gentle": 0.7, "fast": 0.8}
-"""Share of the time spent deleting while others are at work, by mode."""
+WHISPER_DUTY, FAST_DUTY = 0.05, 0.8
+"""Share of the time for which the server is kept busy while others are at work; that of `gentle` is the engine's."""
 URGENT_DUTY = 0.8
 """The share when a promise is in danger; a stop gate still stops."""
 UNSTRAINED = 0.95
@@ -118,12 +118,15 @@ class Controller(Service):
             stopping = next((reading for reading in self.readings if reading.stops), None)
         return f"gate: {stopping}" if stopping else None
 
-    def pause_after(self, seconds: float, *, urgent: bool = False) -> tuple[float, str | None]:
-        """How long to rest after a batch that took `seconds`, and why."""
+    def pause_after(self, seconds: float, busy: float, *, urgent: bool = False) -> tuple[float, str | None]:
+        """How long to rest after a batch that took `seconds`, of which the server was `busy`, and why.
+
+        The server rests during the remainder, too: on its way to us and back, and while we count.
+        """
         with self._lock:
             duty = max(self._duty, URGENT_DUTY) if urgent else self._duty
             worst = max(self.readings, key=lambda reading: reading.pressure, default=None)
-        pause = seconds * (1 - duty) / duty
+        pause = busy / duty - seconds
         if pause < SHORTEST_PAUSE_SECONDS:
             return 0.0, None
         return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
@@ -186,8 +189,12 @@ class Controller(Service):
     def _pressure(self) -> float:
         return max((reading.pressure for reading in self.readings), default=0.0)
 
+    def _least_duty(self) -> float:
+        gentle = self._catalog.engine.features.gentle_share
+        return {"whisper": WHISPER_DUTY, "fast": FAST_DUTY}.get(self._mode, gentle)
+
     def _move_duty(self) -> None:
-        least = DUTY[self._mode]
+        least = self._least_duty()
         room = min(1.0, max(0.0, (1 - self._pressure()) / (1 - FREE_BELOW)))
         target = least + (1.0 - least) * room if self._mode != "whisper" else least
         now = monotonic()

@@ -172,14 +172,14 @@ class TaskRunner:
         self._limiter.acquire(self._selects, batch.examined, self._wait)
         if batch.done and not self._sweep_again(deleter):
             return True
-        self._yield(seconds)
+        self._yield(seconds, batch.busy_seconds)
         if perf_counter() - self._saved_at > SAVE_SECONDS:
             self._write(stored_tasks.save_progress)
         return False
 
-    def _yield(self, seconds: float) -> None:
+    def _yield(self, seconds: float, busy: float) -> None:
         """Rest in proportion to the batch, as the controller says."""
-        pause, reason = self._controller.pause_after(seconds, urgent=self.urgent)
+        pause, reason = self._controller.pause_after(seconds, busy, urgent=self.urgent)
         if reason is not None:
             self._wait(pause, reason, Cause.YIELD)
 

@@ -65,6 +65,7 @@ class MysqlEngine(Engine):
         failover_looks_like_a_copy=True,
         target_seconds=0.1,
         short_seconds=0.004,
+        gentle_share=0.5,
         rows_per_task=500_000,
     )
 

@@ -50,6 +50,7 @@ class SqliteEngine(Engine):
         failover_looks_like_a_copy=False,
         target_seconds=0.012,
         short_seconds=0.002,
+        gentle_share=0.5,
         rows_per_task=1_000_000,
     )
 
