@@ -135,6 +135,17 @@ def test_a_chain_of_rows_that_refer_to_each_other(h: Harness) -> None:
     assert h.ids() == []
 
 
+def test_where_nothing_has_expired_there_is_no_task(h: Harness) -> None:
+    if h.db.engine.dialect == "sqlite":
+        h.sql("PRAGMA journal_mode = wal")
+    h.events()
+    h.insert((1, h.at()), (2, h.at()))
+    job = h.run_one()
+    assert (job.status, job.tasks_total, job.counts.selected) == (JobStatus.FINISHED, 0, 0)
+    h.sql("ALTER TABLE events SET (ttl_select_rate_limit = 100000)")
+    assert h.run_one().tasks_total == 1  # read in steps, so that the limit holds
+
+
 def test_a_row_inserted_expired_during_the_run_does_not_keep_the_job_going(h: Harness) -> None:
     h.events()
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 1)")

@@ -10,6 +10,8 @@ from lapse.model.job import Path
 from lapse.model.policy import Policy
 from lapse.model.table import Table
 
+GLANCED_BYTES = 512 << 20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
@@ -27,6 +29,10 @@ class Target:
     declared: Declared
     cutoff: datetime
     path: Path
+
+    def may_be_glanced_through(self, size: int) -> bool:
+        """May a table of so many bytes be read in one statement, to see whether anything has expired at all?"""
+        return size <= GLANCED_BYTES and not self.declared.policy.select_rate_limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

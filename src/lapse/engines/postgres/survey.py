@@ -22,8 +22,8 @@ COUNTED_ROWS = 20_000
 """Expired rows are counted one by one up to here; beyond, the planner's estimate is good enough."""
 IN_ORDER = 0.95
 """Correlation of the expiry with the place on disk from which on expired rows are taken to lie together."""
-GLANCED_BLOCKS = 1 << 16
-"""Half a gigabyte: a table up to this size is looked through in one statement before a job gets tasks."""
+BLOCK_BYTES = 8192
+"""Almost everywhere."""
 EXACT_ROWS = 2_000_000
 """A survey counts tables up to about this many rows; larger ones are estimated."""
 
@@ -142,7 +142,7 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
             f"SELECT min(ctid)::text, max(ctid)::text FROM ONLY {relation(table.name)} WHERE {found.sql}"
         ).one()
         return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
-    if total > GLANCED_BLOCKS:
+    if not target.may_be_glanced_through(total * BLOCK_BYTES):
         return 0, total
     one = connection.exec_driver_sql(f"SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.unindexed} LIMIT 1")
     return (0, total) if one.first() is not None else (0, 0)

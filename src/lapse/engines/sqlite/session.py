@@ -70,6 +70,16 @@ def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
     return database
 
 
+def has_log(connection: Connection) -> bool:
+    """With a write-ahead log readers and writers do not wait for each other."""
+    return bool(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal")
+
+
+def file_bytes(connection: Connection) -> int:
+    sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    return int(connection.exec_driver_sql(sql).scalar_one())
+
+
 def raw(connection: Connection) -> sqlite3.Connection:
     found = connection.connection.driver_connection
     assert isinstance(found, sqlite3.Connection)
