@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=list(SERVERS), action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--rows", type=int, help="rows of the base design, instead of the size's own")
+    parser.add_argument("--rounds", type=_rounds, help="how often each contender is measured, at least three times")
     parser.add_argument("--slow-rivals", action="store_true", help="those that take minutes, too (pg_cron)")
     parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
     options = parser.parse_args()
@@ -38,7 +39,19 @@ def main() -> None:
 
 def _size(options: argparse.Namespace) -> Size:
     size = SIZES[options.size]
-    return replace(size, rows=options.rows or size.rows, slow_rivals=options.slow_rivals or size.slow_rivals)
+    return replace(
+        size,
+        rows=options.rows or size.rows,
+        rounds=options.rounds or size.rounds,
+        slow_rivals=options.slow_rivals or size.slow_rivals,
+    )
+
+
+def _rounds(text: str) -> int:
+    rounds = int(text)
+    if rounds < 3:
+        raise argparse.ArgumentTypeError("the median of fewer than three rounds says nothing")
+    return rounds
 
 
 def _measure(engine: str, size: Size, parts: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from lapse.model.table import Table
 READ_TARGET_SECONDS = 0.02
 FIRST_WINDOW = 2_000
 MAX_WINDOW = 1 << 40
-LOG_PAGES = 8_000
+LOG_PAGES = 16_000
 """Pages of the write-ahead log, a few per row, before they are moved into the file."""
 SURPLUS = 1.25
 """Expired rows that a window should hold, in batches."""
