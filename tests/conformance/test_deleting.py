@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lapse.engines.base import Batch
 from lapse.model.job import JobStatus, PathKind
+from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
 
 
@@ -87,8 +89,6 @@ def test_a_row_renewed_while_the_job_runs_survives(h: Harness) -> None:
     h.insert(*((i, h.at(days=-2)) for i in range(1, 6)))
     renewed: list[int] = []
 
-    from lapse.runner.events import BatchDone, Silent
-
     class Renew(Silent):
         def batch_done(self, event: BatchDone) -> None:
             if not renewed:
@@ -146,12 +146,27 @@ def test_where_nothing_has_expired_there_is_no_task(h: Harness) -> None:
     assert h.run_one().tasks_total == 1  # read in steps, so that the limit holds
 
 
+def test_batches_say_how_long_the_server_was_at_work(h: Harness) -> None:
+    """Rests are taken in proportion to it, after batches that only read as well."""
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 20, ttl_select_rate_limit = 1000000)")
+    h.insert(*((i, h.at(days=-2) if i < 50 else h.at()) for i in range(100)))
+    batches: list[Batch] = []
+
+    class Watch(Silent):
+        def batch_done(self, event: BatchDone) -> None:
+            batches.append(event.batch)
+
+    h.db.run("events", listener=Watch())
+    assert sum(batch.deleted for batch in batches) == 50
+    assert all(batch.read_seconds + batch.busy_seconds > 0 for batch in batches)
+    assert all(batch.busy_seconds <= batch.locked_seconds for batch in batches)
+
+
 def test_a_row_inserted_expired_during_the_run_does_not_keep_the_job_going(h: Harness) -> None:
     h.events()
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 1)")
     h.insert(*((i, h.at(days=-2)) for i in range(1, 11)))
-
-    from lapse.runner.events import BatchDone, Silent
 
     class Refill(Silent):
         added = 100

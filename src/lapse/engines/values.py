@@ -11,6 +11,7 @@ from lapse.model.policy import Policy
 from lapse.model.table import Table
 
 GLANCED_BYTES = 512 << 20
+"""A table up to this size is looked through in one statement before a job gets tasks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +43,7 @@ class Batch:
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
     otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
     the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at work,
-    which is what more rows make longer.
+    which is what more rows make longer; for `read_seconds` before it rows were looked for.
     """
 
     examined: int = 0
@@ -54,6 +55,7 @@ class Batch:
     done: bool = False
     locked_seconds: float = 0.0
     busy_seconds: float = 0.0
+    read_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -172,7 +172,7 @@ class TaskRunner:
         self._limiter.acquire(self._selects, batch.examined, self._wait)
         if batch.done and not self._sweep_again(deleter):
             return True
-        self._yield(seconds, batch.busy_seconds)
+        self._yield(seconds, batch.read_seconds + batch.busy_seconds)
         if perf_counter() - self._saved_at > SAVE_SECONDS:
             self._write(stored_tasks.save_progress)
         return False

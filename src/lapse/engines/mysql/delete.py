@@ -147,8 +147,10 @@ class MysqlDeleter(KeysetDeleter):
                 quick = self._delete_blindly(connection, limit, checkpoint)
                 if quick is not None:
                     return quick
+                started = perf_counter()
                 found, batch = self._find(connection, min(limit, MAX_KEYS))
                 self._trust()
+                batch = replace(batch, read_seconds=perf_counter() - started)
                 if not found:
                     return batch
                 started = perf_counter()

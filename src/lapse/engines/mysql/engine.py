@@ -263,7 +263,8 @@ class MysqlEngine(Engine):
     def _finds_nothing(self, connection: Connection, target: Target) -> bool:
         """Has nothing expired in this small table? Read without a lock."""
         name = target.declared.table.name
-        if not target.may_be_glanced_through(paths.table_bytes(connection, name) or 0):
+        size = paths.table_bytes(connection, name)
+        if size is None or not target.may_be_glanced_through(size):
             return False
         expired = condition.at(connection, target.declared, target.cutoff).sql
         return connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {expired} LIMIT 1").first() is None

@@ -61,7 +61,9 @@ class SqliteDeleter(KeysetDeleter):
         with self._connect() as connection:
             self._running = connection
             try:
+                started = perf_counter()
                 keys, found = self._find(connection, limit)
+                found = replace(found, read_seconds=perf_counter() - started)
                 batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
                 self._empty_log(connection, batch)
             finally:
