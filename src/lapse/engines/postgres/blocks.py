@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, UNHURRIED, PostgresDeleter, Seen, Work, busy
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, UNHURRIED, PostgresDeleter, Seen, Work
 from lapse.engines.postgres.session import roll_back, sqlstate
 
 SCAN_SECONDS = 0.05
@@ -54,7 +54,7 @@ class BlockDeleter(PostgresDeleter):
         started = perf_counter()
         (first, line), end = self._position, min(self._end, self._position[0] + blocks)
         try:
-            trip = self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
+            self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
             asked = perf_counter()
             rows = connection.exec_driver_sql(self._sweep_statement(first, line, end) + UNHURRIED).rowcount
             batch = Batch(
@@ -63,7 +63,7 @@ class BlockDeleter(PostgresDeleter):
                 deleted=rows,
                 cursor=f"{end},0",
                 done=end >= self._end,
-                busy_seconds=busy(perf_counter() - asked, trip),
+                busy_seconds=self._busy(perf_counter() - asked),
             )
             if 0 < rows <= limit:
                 checkpoint(connection, batch)

@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -44,9 +45,6 @@ CAREFUL_STEPS = 20
 
 UNHURRIED = "; SET LOCAL lock_timeout = 0"
 """Said with the statement that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
-
-LEAST_BUSY = 0.25
-"""Of the time to the answer, what is taken for work at the least: a trip may have been a slow one."""
 
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")
@@ -111,6 +109,7 @@ class PostgresDeleter(InterruptibleDeleter):
         self._table = f"ONLY {relation(work.table.name)} AS {ROW}"
         self._cursor = work.cursor
         self._careful_steps = 0
+        self._trip = inf
         self._free = _unreferenced(work.table)
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
@@ -156,10 +155,10 @@ class PostgresDeleter(InterruptibleDeleter):
         started = perf_counter()
         sql = self._statement(limit, careful=careful)
         try:
-            trip = self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
+            self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
             asked = perf_counter()
             seen = Seen(**connection.exec_driver_sql(sql + UNHURRIED).mappings().one())
-            batch = replace(self._batch(seen, limit), busy_seconds=busy(perf_counter() - asked, trip))
+            batch = replace(self._batch(seen, limit), busy_seconds=self._busy(perf_counter() - asked))
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.
                 connection.exec_driver_sql(origin.rollback(self._work.origin))
@@ -176,8 +175,7 @@ class PostgresDeleter(InterruptibleDeleter):
         self._learn(seen, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
-    def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> float:
-        """Returns how long a message and its answer are under way."""
+    def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> None:
         under_origin = [] if self._work.origin is None else origin.enter(self._work.origin)
         statements = [BEGIN, *under_origin, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
         if self._work.message is not None:
@@ -186,7 +184,11 @@ class PostgresDeleter(InterruptibleDeleter):
             )
         asked = perf_counter()
         connection.exec_driver_sql("; ".join(statements))
-        return perf_counter() - asked
+        self._trip = min(self._trip, perf_counter() - asked)
+
+    def _busy(self, seconds: float) -> float:
+        """How much of the time from a statement to its answer the server was at work; the rest is a quick trip's."""
+        return max(seconds - self._trip, seconds / 4)
 
     def _statement(self, limit: int, *, careful: bool) -> str:
         addresses = "(SELECT addresses FROM seen)::tid[]"
@@ -306,11 +308,6 @@ class IndexDeleter(PostgresDeleter):
             cursor=json.dumps(seen.last) if seen.count else self._cursor,
             done=seen.count < limit,
         )
-
-
-def busy(seconds: float, trip: float) -> float:
-    """How much of the time from a statement to its answer the server was at work."""
-    return max(seconds - trip, LEAST_BUSY * seconds)
 
 
 def reason_of(error: DBAPIError) -> str:

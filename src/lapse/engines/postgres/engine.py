@@ -66,7 +66,7 @@ class PostgresEngine(Engine):
         failover_looks_like_a_copy=False,
         target_seconds=0.07,
         short_seconds=0.001,
-        gentle_share=0.2,
+        gentle_share=0.3,
         rows_per_task=500_000,
     )
 
