@@ -36,7 +36,8 @@ class Promise:
 
 def behind(policy: Policy, *, watermark: datetime, now: datetime) -> float:
     """The share of the promised time that has passed since the watermark."""
-    return max(now - watermark, timedelta(0)) / (policy.delete_within.added_to(now) - now)
+    lateness, within = _times(policy, watermark, now)
+    return lateness / within
 
 
 def promise(
@@ -44,11 +45,15 @@ def promise(
 ) -> Promise:
     """`obstacle` is what keeps jobs from running now, if anything does."""
     watermark = last_complete.cutoff if last_complete else declared_at
-    lateness = max(now - watermark, timedelta(0))
-    within = policy.delete_within.added_to(now) - now
+    lateness, within = _times(policy, watermark, now)
     held = last_complete.counts.held if last_complete else 0
     reason = obstacle or (f"{held} expired rows cannot be deleted" if held else None)
     if lateness <= within and not held:
         return Promise(standing=Standing.ON_TIME, watermark=watermark, lateness=lateness, within=within)
     standing = Standing.UNABLE if reason else Standing.LATE
     return Promise(standing=standing, watermark=watermark, lateness=lateness, within=within, reason=reason)
+
+
+def _times(policy: Policy, watermark: datetime, now: datetime) -> tuple[timedelta, timedelta]:
+    """(lateness, within): a month is as long as the one that begins now."""
+    return max(now - watermark, timedelta(0)), policy.delete_within.added_to(now) - now

@@ -188,6 +188,7 @@ class PostgresDeleter(InterruptibleDeleter):
 
     def _busy(self, seconds: float) -> float:
         """How much of the time from a statement to its answer the server was at work; the rest is a quick trip's."""
+        # Never next to nothing, or one answer that came quicker than any BEGIN would multiply the batch.
         return max(seconds - self._trip, seconds / 4)
 
     def _statement(self, limit: int, *, careful: bool) -> str:
