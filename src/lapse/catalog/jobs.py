@@ -189,12 +189,16 @@ def request(connection: Connection, job_id: int, action: JobAction, now: datetim
 
 
 def finish_job(
-    connection: Connection, job_id: int, status: JobStatus, *, reason: str | None, summary: str, now: datetime
+    connection: Connection,
+    job_id: int,
+    status: JobStatus,
+    *,
+    reason: str | None,
+    summary: str,
+    counts: Counts,
+    now: datetime,
 ) -> bool:
-    """End a job with the sum of its tasks' counts; False if it had ended already. Its tasks go."""
-    # Nobody commits a batch between the sum and the end of the tasks: it would go uncounted.
-    counted = select(*(task.c[name] for name in COUNT_NAMES)).where(task.c.job_id == job_id)
-    rows = connection.execute(counted.with_for_update()).mappings().all()
+    """End a job with what its tasks, which go, came to; False if it had ended already."""
     result = connection.execute(
         update(job)
         .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
@@ -206,7 +210,7 @@ def finish_job(
             control=None,
             finished_at=now,
             changed_at=now,
-            **{name: sum(row[name] for row in rows) for name in COUNT_NAMES},
+            **{name: getattr(counts, name) for name in COUNT_NAMES},
         )
     )
     connection.execute(delete(task).where(task.c.job_id == job_id))

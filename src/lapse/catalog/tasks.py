@@ -124,8 +124,8 @@ def finish_task(connection: Connection, lease: Task, progress: Progress) -> None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Where the time of a job's tasks went; the parts add up to `lasted`. `waits` says how long they waited for what,
-    `errors` what they met last."""
+    """What a job's tasks did and where their time went, whose parts add up to `lasted`. `waits` says how long they
+    waited for what, `errors` what they met last."""
 
     lasted: float = 0.0
     worked: float = 0.0
@@ -133,35 +133,28 @@ class Spent:
     waited: float = 0.0
     waits: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def other(self) -> float:
         return max(0.0, self.lasted - self.worked - self.waited)
 
 
-_TIMES = select(
-    task.c.lasted_seconds,
-    task.c.worked_seconds,
-    task.c.locked_seconds,
-    task.c.waited_seconds,
-    task.c.waits,
-    task.c.last_error,
-)
-
-
-def spent(connection: Connection, job_id: int) -> Spent:
-    """All tasks of a job together."""
-    rows = connection.execute(_TIMES.where(task.c.job_id == job_id).order_by(task.c.ordinal)).all()
+def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent:
+    """All tasks of a job together; with `locked`, nothing is added to it before the caller's transaction ends."""
+    query = select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)
+    rows = connection.execute(query.with_for_update() if locked else query).mappings().all()
     waits: Counter[str] = Counter()
     for row in rows:
-        waits.update(json.loads(row.waits or "{}"))
+        waits.update(json.loads(row["waits"] or "{}"))
     return Spent(
-        lasted=sum(row.lasted_seconds for row in rows),
-        worked=sum(row.worked_seconds for row in rows),
-        locked=sum(row.locked_seconds for row in rows),
-        waited=sum(row.waited_seconds for row in rows),
+        lasted=sum(row["lasted_seconds"] for row in rows),
+        worked=sum(row["worked_seconds"] for row in rows),
+        locked=sum(row["locked_seconds"] for row in rows),
+        waited=sum(row["waited_seconds"] for row in rows),
         waits={reason: round(seconds, 3) for reason, seconds in waits.items()},
-        errors=tuple(dict.fromkeys(row.last_error for row in rows if row.last_error)),
+        errors=tuple(dict.fromkeys(row["last_error"] for row in rows if row["last_error"])),
+        counts=sum((_counts(row) for row in rows), Counts()),
     )
 
 

@@ -87,7 +87,8 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """`key` are the columns batches page by; empty where the engine has a physical row address."""
+    """`key` are the columns batches page by; empty where the engine has a physical row address. `summaries` are indexes
+    that tell which blocks cannot hold a value (BRIN)."""
 
     name: TableName
     kind: TableKind
@@ -95,6 +96,7 @@ class Table:
     primary_key: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
+    summaries: tuple[Index, ...] = ()
     referenced_by: tuple[Reference, ...] = ()
     comment: str | None = None
     partitions: tuple[str, ...] = field(default=())
@@ -108,6 +110,10 @@ class Table:
     def index_on(self, column: str) -> Index | None:
         """A full index whose first column is `column`."""
         return next((i for i in self.indexes if not i.partial and i.columns[:1] == (column,)), None)
+
+    def summary_of(self, column: str) -> Index | None:
+        """A full block summary that knows about `column`."""
+        return next((i for i in self.summaries if not i.partial and column in i.columns), None)
 
     @property
     def holding_references(self) -> tuple[Reference, ...]:

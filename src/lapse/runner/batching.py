@@ -53,7 +53,7 @@ class BatchSizer:
         self._seen += 1
         wanted = int(self._rows / self._seconds * self.target_seconds)
         growth = 2.0 if self._seen <= WARM_UP else 1.2
-        if seconds < self.target_seconds / 10:
+        if seconds < self.target_seconds / 5:
             growth = 4.0
         self._set(max(self.size // 2, min(wanted, int(self.size * growth) + 1)))
 

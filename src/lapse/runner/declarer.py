@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.catalog import Catalog, policies, settings
+from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render_options
@@ -143,26 +143,33 @@ class Declarer:
         now = self._engine.now(connection)
         for job in stored_jobs.active_jobs(connection):
             if job.policy_id == stored.id:
-                stored_jobs.finish_job(connection, job.id, JobStatus.CANCELLED, reason=reason, summary="{}", now=now)
+                counts = tasks.spent(connection, job.id, locked=True).counts
+                stored_jobs.finish_job(
+                    connection, job.id, JobStatus.CANCELLED, reason=reason, summary="{}", counts=counts, now=now
+                )
 
     def stored(self, connection: Connection, name: TableName) -> StoredPolicy | None:
         """The policy of a table whether or not the table exists; None when there is no policy, or no catalog."""
         bound = self._catalog.bind(connection)
         if not self._catalog.is_installed(bound):
             return None
+        known = policies.list_policies(bound)
         wanted = (name.name.lower(), (name.schema or "").lower())
-        for stored in policies.list_policies(bound):
+        for stored in known:
             if (stored.table.name.lower(), (stored.table.schema or "").lower()) == wanted:
                 return stored
-        return self._stored_by_description(connection, bound, name)
+        return self._stored_by_description(connection, known, name)
 
-    def _stored_by_description(self, connection: Connection, bound: Connection, name: TableName) -> StoredPolicy | None:
+    def _stored_by_description(
+        self, connection: Connection, known: list[StoredPolicy], name: TableName
+    ) -> StoredPolicy | None:
         """A name without its schema is completed by the database."""
         try:
-            return policies.find_policy(bound, self._engine.full_name(connection, name))
+            full = self._engine.full_name(connection, name)
         except TableNotFound:
-            alike = [stored for stored in policies.list_policies(bound) if stored.table.name == name.name]
+            alike = [stored for stored in known if stored.table.name == name.name]
             return alike[0] if len(alike) == 1 and name.schema is None else None
+        return next((stored for stored in known if stored.table == replace(full, partition=None)), None)
 
     def refuse_column_change(
         self, connection: Connection, name: TableName, actions: tuple[tuple[ColumnAction, str], ...]

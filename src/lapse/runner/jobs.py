@@ -15,7 +15,7 @@ from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
 from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
-from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
+from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind
 from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
@@ -81,13 +81,19 @@ class JobKeeper:
                     ranges=ranges,
                     now=cutoff,
                     owner=self._owner,
-                    behind=self.behind(connection, stored, physical.id, cutoff),
+                    behind=self.behind(connection, stored, physical.id, cutoff) if ranges else 0.0,
                 )
                 policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
+                if not ranges:
+                    self._finish(connection, job, JobStatus.FINISHED, None, self._engine.now(connection))
+                    ended = stored_jobs.get_job(connection, job.id)
         except JobExists:
             return self._active(physical)
         self._listener.job_created(job)
-        return self.settle(job.id) if not ranges else job
+        if ranges:
+            return job
+        self._listener.job_ended(ended)
+        return ended
 
     def _active(self, physical: PhysicalTable) -> Job | None:
         with self._catalog.reading() as connection:
@@ -107,23 +113,12 @@ class JobKeeper:
             if not job.status.is_active:
                 return job
             now = self._engine.now(connection)
-            current = settings.load_settings(connection)
-            stored = policies.get_policy(connection, job.policy_id)
-            spent = tasks.spent(connection, job_id)
-            verdict = judge(job, stored, current, now, spent.worked)
-            status = self._ending(connection, job, verdict.status if verdict.ends else None, now, current)
-            if status is not None:
-                reason = verdict.reason if verdict.ends else None
-                summary = _summary(job, spent, now)
-                ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
-            elif verdict.status is JobStatus.PAUSED:
-                stored_jobs.mark_job(connection, job_id, JobStatus.PAUSED, verdict.reason, now)
-            elif verdict.ends:
-                stored_jobs.mark_job(connection, job_id, JobStatus.CANCELLING, verdict.reason, now)
-            elif job.status is JobStatus.PAUSED:
-                stored_jobs.mark_job(connection, job_id, JobStatus.WAITING, None, now)
+            if job.tasks_finished >= job.tasks_total:
+                ended = self._finish(connection, job, JobStatus.FINISHED, None, now)
+            else:
+                ended = self._obey(connection, job, now)
             job = stored_jobs.get_job(connection, job_id)
-        if status is not None and ended:
+        if ended:
             self._listener.job_ended(job)
         return job
 
@@ -131,24 +126,37 @@ class JobKeeper:
     def end(self, job_id: int, status: JobStatus, reason: str) -> Job:
         """End a job for a reason that was found while working on it."""
         with self._catalog.writing() as connection:
-            now = self._engine.now(connection)
             job = stored_jobs.get_job(connection, job_id)
-            summary = _summary(job, tasks.spent(connection, job_id), now)
-            ended = stored_jobs.finish_job(connection, job_id, status, reason=reason, summary=summary, now=now)
+            ended = self._finish(connection, job, status, reason, self._engine.now(connection))
             job = stored_jobs.get_job(connection, job_id)
         if ended:
             self._listener.job_ended(job)
         return job
 
-    def _ending(
-        self, connection: Connection, job: Job, ordered: JobStatus | None, now: datetime, current: Settings
-    ) -> JobStatus | None:
-        """How the job ends now, or None while it does not: somebody may still be at work on it."""
-        if job.tasks_finished >= job.tasks_total:
-            return JobStatus.FINISHED
-        if ordered is None or tasks.live_owners(connection, job.id, alive_since=silent_since(now, current)):
-            return None
-        return ordered
+    def _finish(self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime) -> bool:
+        """False if somebody else has ended it already."""
+        # Nobody commits a batch between this sum and the end of the tasks: it would go uncounted.
+        spent = tasks.spent(connection, job.id, locked=True)
+        summary = _summary(job, spent, now)
+        return stored_jobs.finish_job(
+            connection, job.id, status, reason=reason, summary=summary, counts=spent.counts, now=now
+        )
+
+    def _obey(self, connection: Connection, job: Job, now: datetime) -> bool:
+        """Do what was asked of a job that has work left; True if it ended. Whoever is at work on it stops first."""
+        current = settings.load_settings(connection)
+        stored = policies.get_policy(connection, job.policy_id)
+        verdict = judge(job, stored, current, now, tasks.spent(connection, job.id).worked)
+        if verdict.status is JobStatus.PAUSED:
+            stored_jobs.mark_job(connection, job.id, JobStatus.PAUSED, verdict.reason, now)
+        elif verdict.status is None:
+            if job.status is JobStatus.PAUSED:
+                stored_jobs.mark_job(connection, job.id, JobStatus.WAITING, None, now)
+        elif tasks.live_owners(connection, job.id, alive_since=silent_since(now, current)):
+            stored_jobs.mark_job(connection, job.id, JobStatus.CANCELLING, verdict.reason, now)
+        else:
+            return self._finish(connection, job, verdict.status, verdict.reason, now)
+        return False
 
     def _plan(self, stored: StoredPolicy, physical: PhysicalTable) -> tuple[Declared, datetime, Path, list[KeyRange]]:
         with self._engine.connection() as connection:
@@ -204,7 +212,13 @@ class JobKeeper:
                 )
                 summary = json.dumps({"error": error.message})
                 stored_jobs.finish_job(
-                    connection, job.id, JobStatus.FAILED, reason=error.message, summary=summary, now=now
+                    connection,
+                    job.id,
+                    JobStatus.FAILED,
+                    reason=error.message,
+                    summary=summary,
+                    counts=Counts(),
+                    now=now,
                 )
                 due = next_run(stored.policy, current, after=now)
                 policies.schedule_table(connection, physical.id, due, trouble=error.message)
@@ -222,7 +236,7 @@ class JobKeeper:
 
 
 def _summary(job: Job, spent: Spent, now: datetime) -> str:
-    counts = job.counts
+    counts = spent.counts
     return json.dumps(
         {
             "total_rows": counts.selected,

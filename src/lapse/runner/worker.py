@@ -191,6 +191,8 @@ class Worker:
     def _work_until_done(self, wanted: list[Job]) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
         left = _Left(wanted)
+        if not left.active:
+            return wanted
         threads = min(self._wanted_threads(), sum(job.tasks_total for job in wanted))
         helpers = [
             Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)

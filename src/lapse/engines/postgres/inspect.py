@@ -48,16 +48,17 @@ _COLUMNS = """
 
 # An index that leaves out nothing but NULLs holds every row that can expire.
 _INDEXES = """
-    SELECT c.relname, i.indisunique, i.indisprimary,
+    SELECT c.relname, m.amname, i.indisunique, i.indisprimary,
            i.indpred IS NOT NULL
-             AND pg_get_expr(i.indpred, i.indrelid)
-                 IS DISTINCT FROM '(' || quote_ident(first.attname) || ' IS NOT NULL)' AS partial,
+             AND (m.amname <> 'btree'
+                  OR pg_get_expr(i.indpred, i.indrelid)
+                     IS DISTINCT FROM '(' || quote_ident(first.attname) || ' IS NOT NULL)') AS partial,
            ARRAY(SELECT a.attname FROM unnest(i.indkey::smallint[]) WITH ORDINALITY k(number, place)
                    LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
                   WHERE k.place <= i.indnkeyatts ORDER BY k.place)::text[] AS columns
       FROM pg_catalog.pg_index i
       JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
-      JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'btree'
+      JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname IN ('btree', 'brin')
       LEFT JOIN pg_catalog.pg_attribute first ON first.attrelid = i.indrelid AND first.attnum = i.indkey[0]
      WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indisready
      ORDER BY c.relname"""
@@ -135,7 +136,8 @@ def describe(connection: Connection, name: TableName) -> Table:
         kind=kind,
         columns=tuple(_column(row) for row in rows(connection, _COLUMNS, oid)),
         primary_key=primary,
-        indexes=tuple(_index(row) for row in indexes),
+        indexes=tuple(_index(row) for row in indexes if row["amname"] == "btree"),
+        summaries=tuple(_index(row) for row in indexes if row["amname"] == "brin"),
         referenced_by=tuple(_reference(row) for row in rows(connection, _REFERENCES, oid)),
         comment=found["comment"],
     )

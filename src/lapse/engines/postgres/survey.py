@@ -27,9 +27,14 @@ BLOCK_BYTES = 8192
 EXACT_ROWS = 2_000_000
 """A survey counts tables up to about this many rows; larger ones are estimated."""
 
-_SIZE_AND_RIGHT = """
-    SELECT pg_relation_size(to_regclass(%(name)s)), has_any_column_privilege(to_regclass(%(name)s), 'SELECT')"""
-"""A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
+_RECKONED = """
+    SELECT pg_relation_size(c.oid) AS bytes, has_any_column_privilege(c.oid, 'SELECT') AS readable,
+           greatest(reltuples, 0)::bigint AS rows_then,
+           CASE WHEN relpages > 0 AND reltuples > 0
+                THEN (reltuples / relpages * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
+                END AS rows
+      FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
+"""As the planner does it: density at the last ANALYZE times the size now."""
 
 
 def expected_rows(connection: Connection, sql: str) -> int:
@@ -54,22 +59,17 @@ def blocks(connection: Connection, table: Table) -> int:
 
 
 def estimate_rows(connection: Connection, table: Table) -> int:
-    """The planner's own reckoning: density at the last ANALYZE times the size now."""
-    size, readable = connection.exec_driver_sql(_SIZE_AND_RIGHT, {"name": relation(table.name)}).one()
+    """A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
+    size, readable, rows_then, rows = connection.exec_driver_sql(_RECKONED, {"name": relation(table.name)}).one()
+    if rows is not None and not table.partitions:
+        return int(rows)
     if not size and not table.partitions:
         return 0
-    if not readable:
-        return _rows_at_last_analyze(connection, table)
-    return _planned_rows(connection, table)
+    return _planned_rows(connection, table) if readable else int(rows_then)
 
 
 def _planned_rows(connection: Connection, table: Table) -> int:
     return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
-
-
-def _rows_at_last_analyze(connection: Connection, table: Table) -> int:
-    sql = "SELECT greatest(reltuples, 0)::bigint FROM pg_catalog.pg_class WHERE oid = to_regclass(%(name)s)"
-    return int(connection.exec_driver_sql(sql, {"name": relation(table.name)}).scalar_one())
 
 
 def rows_per_block(connection: Connection, table: Table) -> float:
@@ -99,6 +99,23 @@ def footprint(connection: Connection, table: Table) -> Footprint:
     return Footprint(bytes=int(size), inserted=int(inserted))
 
 
+def path_at_first_sight(declared: Declared, cutoff: datetime) -> Path | None:
+    """Of a table that nobody need look into, which is neither a partition nor has an index on the expiry."""
+    table, column = declared.table, condition.at(declared, cutoff).column
+    if table.name.partition is not None or (column and table.index_on(column)):
+        return None
+    return _without_index(table, column)
+
+
+def _without_index(table: Table, column: str | None) -> Path:
+    summary = table.summary_of(column) if column else None
+    if summary is not None:
+        evidence = f"heap blocks in order, from the first to the last that index {summary.name} does not rule out"
+        return Path(kind=PathKind.PHYSICAL, index=summary.name, evidence=evidence)
+    reason = "no index on the expiry column" if column else "expiry is an expression"
+    return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {reason}")
+
+
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
     if table.name.partition is not None and leaving.place(connection, table.name).has_left:
@@ -109,12 +126,7 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime) ->
         return Path(kind=PathKind.PARTITION, evidence=evidence)
     index = table.index_on(found.column) if found.column else None
     if index is None:
-        summary = _block_summary(connection, table, found.column) if found.column else None
-        if summary is not None:
-            evidence = f"heap blocks in order, from the first to the last that index {summary} does not rule out"
-            return Path(kind=PathKind.PHYSICAL, index=summary, evidence=evidence)
-        reason = "no index on the expiry column" if found.column else "expiry is an expression"
-        return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {reason}")
+        return _without_index(table, found.column)
     total = estimate_rows(connection, table)
     counted = _counted(connection, table, found)
     exact = counted <= COUNTED_ROWS
@@ -150,19 +162,6 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
 
 def _block(address: str) -> int:
     return int(address.strip("()").split(",")[0])
-
-
-def _block_summary(connection: Connection, table: Table, column: str) -> str | None:
-    """A BRIN index on the column: it knows which blocks cannot hold what is looked for, whoever wrote them."""
-    name = connection.exec_driver_sql(
-        "SELECT c.relname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid"
-        " JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'brin'"
-        " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)"
-        " WHERE i.indrelid = to_regclass(%(table)s) AND a.attname = %(column)s AND i.indisvalid AND i.indpred IS NULL"
-        " ORDER BY c.relname LIMIT 1",
-        {"table": relation(table.name), "column": column},
-    ).scalar()
-    return None if name is None else str(name)
 
 
 def _is_in_order(connection: Connection, table: Table, column: str | None) -> bool:
