@@ -69,7 +69,8 @@ class Supervisor(Service):
             now = self._catalog.engine.now(connection)
             if runners:
                 known = {stored.id: stored for stored in policies.list_policies(connection)}
-                found = {job.id: job for job in jobs.active_jobs(connection)}
+                ours = {runner.job.id for runner in runners}
+                found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
                 worked = {job_id: tasks.spent(connection, job_id).worked for job_id in found}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
