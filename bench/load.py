@@ -1,4 +1,4 @@
-"""An application at work: reads, updates and inserts by key at a steady rate, in a process of its own.
+"""An application at work: reads, updates and inserts by key at a steady rate, each client a process of its own.
 
 `python -m bench.load URL TABLE ROWS RATE`: works until its input ends, then prints what every transaction took. A
 rate of 0 means as fast as it can. A transaction that should have begun while its client was still busy with the one
@@ -8,10 +8,12 @@ before counts from the moment it should have begun, so a stall is seen by everyt
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import sys
 from contextlib import closing
-from threading import Event, Thread
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from time import monotonic, sleep
 
 from sqlalchemy import make_url
@@ -19,26 +21,25 @@ from sqlalchemy import make_url
 from lapse.bench import BenchTable, table_for
 
 CLIENTS = 4
+"""Threads of one process would wait for each other, and that would be taken for the database's time."""
 READS, UPDATES = 0.6, 0.25
 """Shares; the rest are inserts."""
 
 
-class Client(Thread):
-    def __init__(self, table: BenchTable, number: int, rows: int, rate: float, stop: Event) -> None:
-        super().__init__()
+class Client:
+    def __init__(self, table: BenchTable, number: int, rows: int, rate: float) -> None:
         self._table = table
         self._chance = random.Random(number)
         self._rows = rows
         self._next_id = rows + 1 + number
         self._interval = CLIENTS / rate if rate else 0.0
-        self._stop_asked = stop
         self.samples: list[tuple[float, float]] = []
         self.inserted = 0
 
-    def run(self) -> None:
+    def work(self, stop: Event) -> None:
         due = monotonic() + self._chance.random() * self._interval
         with closing(self._table.connect()) as connection, closing(connection.cursor()) as cursor:
-            while not self._stop_asked.is_set():
+            while not stop.is_set():
                 now = monotonic()
                 if self._interval and now < due:
                     sleep(due - now)
@@ -67,18 +68,33 @@ class Client(Thread):
             self.inserted += 1
 
 
-def main() -> None:
+def _be_a_client(number: int, stop: Event, told: Connection) -> None:
     url, name, rows, rate = sys.argv[1:]
-    stop = Event()
-    clients = [Client(table_for(make_url(url), name), i, int(rows), float(rate), stop) for i in range(CLIENTS)]
+    client = Client(table_for(make_url(url), name), number, int(rows), float(rate))
+    client.work(stop)
+    told.send((client.samples, client.inserted))
+
+
+def main() -> None:
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    pipes = [context.Pipe(duplex=False) for _ in range(CLIENTS)]
+    clients = [
+        context.Process(target=_be_a_client, args=(number, stop, told)) for number, (_, told) in enumerate(pipes)
+    ]
     for client in clients:
         client.start()
+    for _, told in pipes:
+        told.close()  # so that the end of a client is noticed
     sys.stdin.read()
     stop.set()
+    results = [heard.recv() for heard, _ in pipes]
     for client in clients:
         client.join()
-    samples = [sample for client in clients for sample in client.samples]
-    json.dump({"samples": samples, "inserted": sum(client.inserted for client in clients)}, sys.stdout)
+    json.dump(
+        {"samples": [sample for samples, _ in results for sample in samples], "inserted": sum(n for _, n in results)},
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class PostgresEngine(Engine):
         concurrent_writers=True,
         replicas=False,
         failover_looks_like_a_copy=False,
-        target_seconds=0.07,
+        target_seconds=0.02,
         short_seconds=0.001,
         gentle_share=0.3,
         rows_per_task=500_000,
