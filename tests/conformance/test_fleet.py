@@ -300,14 +300,18 @@ def test_a_gate_that_fails_is_closed(h: Harness) -> None:
     assert controller.stop_reason() is not None
 
 
-def test_beside_an_application_statements_are_short_and_rests_are_taken(h: Harness) -> None:
+def test_beside_an_application_statements_are_short_and_rests_are_taken(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = h.db.engine.gauges
+    # The others tell of what earlier tests have left behind: pages that are not written yet, say.
+    monkeypatch.setattr(h.db.engine, "gauges", lambda c: [gauge for gauge in every(c) if gauge.name == "foreground"])
     naps = {"postgres": "SELECT pg_sleep(1)", "mysql": "SELECT sleep(1)"}
     nap = naps.get(h.db.engine.dialect)
     h.events()
     controller = Controller(h.db.catalog)
     controller.run_once()
-    seen = {reading.name: reading.value for reading in controller.readings}
-    if nap is None or seen["foreground"] is None:
+    if nap is None or controller.readings[0].value is None:
         pytest.skip("what others do is not seen")
     assert (controller.batch_seconds(), controller.pause_after(1.1, 1.0)) == (h.features.target_seconds, (0.0, None))
     with closing(table_for(h.db.engine.database.url, "events").connect()) as application:

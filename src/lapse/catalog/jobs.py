@@ -40,8 +40,8 @@ def create_job(
     now: datetime,
     owner: str | None,
     behind: float = 0.0,
-) -> Job:
-    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists.
+) -> int:
+    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists; returns its id.
 
     `behind` is the share of the promised time that has passed.
     """
@@ -82,7 +82,7 @@ def create_job(
     ]
     if tasks:
         connection.execute(insert(task), tasks)
-    return get_job(connection, job_id)
+    return job_id
 
 
 def get_job(connection: Connection, job_id: int) -> Job:
@@ -193,10 +193,10 @@ def finish_job(
     job_id: int,
     status: JobStatus,
     *,
-    reason: str | None,
     summary: str,
-    counts: Counts,
     now: datetime,
+    reason: str | None = None,
+    counts: Counts | None = None,
 ) -> bool:
     """End a job with what its tasks, which go, came to; False if it had ended already."""
     result = connection.execute(
@@ -210,7 +210,7 @@ def finish_job(
             control=None,
             finished_at=now,
             changed_at=now,
-            **{name: getattr(counts, name) for name in COUNT_NAMES},
+            **{name: getattr(counts or Counts(), name) for name in COUNT_NAMES},
         )
     )
     connection.execute(delete(task).where(task.c.job_id == job_id))

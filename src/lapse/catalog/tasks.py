@@ -134,6 +134,8 @@ class Spent:
     waits: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
+    tasks: int = 0
+    finished: int = 0
 
     @property
     def other(self) -> float:
@@ -155,6 +157,8 @@ def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent
         waits={reason: round(seconds, 3) for reason, seconds in waits.items()},
         errors=tuple(dict.fromkeys(row["last_error"] for row in rows if row["last_error"])),
         counts=sum((_counts(row) for row in rows), Counts()),
+        tasks=len(rows),
+        finished=sum(row["status"] == TaskStatus.FINISHED for row in rows),
     )
 
 

@@ -143,8 +143,10 @@ class Controller(Service):
         return features.short_seconds if yields else features.target_seconds
 
     def allowed_tasks(self, wanted: int) -> int:
-        """How many tasks this process may run at the same time: one, and more as they prove to help. Waits for the first
-        reading of the gauges."""
+        """How many tasks this process may run at the same time: one, and more as they prove to help.
+
+        Waits for the first reading of the gauges.
+        """
         self._known.wait(FIRST_READING_SECONDS)
         with self._lock:
             return max(1, min(wanted, self._growth.tasks))

@@ -15,7 +15,7 @@ from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
 from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
-from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind
+from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
 from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
@@ -70,7 +70,7 @@ class JobKeeper:
         declared, cutoff, path, ranges = plan
         try:
             with self._catalog.writing(durable=False) as connection:
-                job = stored_jobs.create_job(
+                job_id = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,
                     stored=stored,
@@ -85,15 +85,19 @@ class JobKeeper:
                 )
                 policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
                 if not ranges:
-                    self._finish(connection, job, JobStatus.FINISHED, None, self._engine.now(connection))
-                    ended = stored_jobs.get_job(connection, job.id)
+                    now = self._engine.now(connection)
+                    summary = _summary(Spent(), since=cutoff, now=now)
+                    stored_jobs.finish_job(connection, job_id, JobStatus.FINISHED, summary=summary, now=now)
+                job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
+        return self._announced(job)
+
+    def _announced(self, job: Job) -> Job:
         self._listener.job_created(job)
-        if ranges:
-            return job
-        self._listener.job_ended(ended)
-        return ended
+        if not job.status.is_active:
+            self._listener.job_ended(job)
+        return job
 
     def _active(self, physical: PhysicalTable) -> Job | None:
         with self._catalog.reading() as connection:
@@ -137,7 +141,7 @@ class JobKeeper:
         """False if somebody else has ended it already."""
         # Nobody commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
-        summary = _summary(job, spent, now)
+        summary = _summary(spent, since=job.started_at or job.created_at, now=now)
         return stored_jobs.finish_job(
             connection, job.id, status, reason=reason, summary=summary, counts=spent.counts, now=now
         )
@@ -198,7 +202,7 @@ class JobKeeper:
         try:
             with self._catalog.writing() as connection:
                 now = self._engine.now(connection)
-                job = stored_jobs.create_job(
+                job_id = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,
                     stored=stored,
@@ -212,22 +216,14 @@ class JobKeeper:
                 )
                 summary = json.dumps({"error": error.message})
                 stored_jobs.finish_job(
-                    connection,
-                    job.id,
-                    JobStatus.FAILED,
-                    reason=error.message,
-                    summary=summary,
-                    counts=Counts(),
-                    now=now,
+                    connection, job_id, JobStatus.FAILED, reason=error.message, summary=summary, now=now
                 )
                 due = next_run(stored.policy, current, after=now)
                 policies.schedule_table(connection, physical.id, due, trouble=error.message)
-                job = stored_jobs.get_job(connection, job.id)
+                job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
-        self._listener.job_created(job)
-        self._listener.job_ended(job)
-        return job
+        return self._announced(job)
 
     def behind(self, connection: Connection, stored: StoredPolicy, table_id: int, now: datetime) -> float:
         """The share of the promised time that has passed for a physical table."""
@@ -235,7 +231,7 @@ class JobKeeper:
         return behind(stored.policy, watermark=watermark, now=now)
 
 
-def _summary(job: Job, spent: Spent, now: datetime) -> str:
+def _summary(spent: Spent, *, since: datetime, now: datetime) -> str:
     counts = spent.counts
     return json.dumps(
         {
@@ -245,9 +241,9 @@ def _summary(job: Job, spent: Spent, now: datetime) -> str:
             "held_rows": counts.held,
             "skipped_rows": counts.skipped,
             "batches": counts.batches,
-            "total_scan_task": job.tasks_total,
-            "finished_scan_task": job.tasks_finished,
-            "wall_seconds": round((now - (job.started_at or job.created_at)).total_seconds(), 3),
+            "total_scan_task": spent.tasks,
+            "finished_scan_task": spent.finished,
+            "wall_seconds": round((now - since).total_seconds(), 3),
             "task_seconds": round(spent.lasted, 3),
             "select_seconds": round(spent.worked - spent.locked, 3),
             "delete_seconds": round(spent.locked, 3),
