@@ -14,14 +14,17 @@ from time import monotonic, sleep
 from typing import Any
 
 from lapse.bench import STANDARD, BenchTable, Contender, Shape, lapse
-from lapse.bench.contenders import Timed
+from lapse.bench.contenders import Timed, timed
 from lapse.bench.measure import Progress, percentile
+from lapse.bench.tables import PostgresTable
 
 SETTLE_SECONDS = 1.5
 CALIBRATE_SECONDS = 3.0
 QUIET_SECONDS = 6.0
 """How long the application is watched alone."""
 HALF = 0.5
+RANGE_BLOCKS = 60
+"""About a millisecond of work where half of the rows have expired."""
 NO_JOB = "no job"
 
 
@@ -70,12 +73,40 @@ def no_job(table: BenchTable) -> Timed:
     return Timed(seconds=QUIET_SECONDS)
 
 
+def bare_ranges(share: float) -> Contender:
+    """Nothing but the rows: a range of blocks per message, which begins, deletes and commits, and a rest after it.
+
+    No books, nobody's locks respected, next to no work for the client, and what the application moves meanwhile is
+    left: the least that deleting at this pace can cost an application.
+    """
+
+    def run(table: BenchTable, clock: Timed) -> None:
+        with table.cursor() as cursor:
+            cursor.execute(f"SELECT pg_relation_size('{table.name}') / current_setting('block_size')::int")
+            end = cursor.fetchone()[0]
+            for first in range(0, end, RANGE_BLOCKS):
+                bound = f"ctid >= '({first},0)' AND ctid < '({first + RANGE_BLOCKS},0)'"
+                clock.statement(
+                    cursor,
+                    "BEGIN; SET LOCAL synchronous_commit = off;"
+                    f" DELETE FROM {table.name} WHERE {bound} AND {table.expired}; COMMIT",
+                )
+                sleep(clock.holds[-1] * (1 / share - 1))
+
+    return Contender(name=f"bare ranges of blocks, {share:.0%} of the time", run=timed(run))
+
+
 CONTENDERS = (
     Contender(name=NO_JOB, run=no_job),
     lapse("Lapse gentle", lapse_mode="gentle"),
     lapse("Lapse fast", lapse_mode="fast"),
     *STANDARD[:2],
 )
+
+
+def contenders(table: BenchTable) -> tuple[Contender, ...]:
+    bare = (bare_ranges(0.1), bare_ranges(0.2)) if isinstance(table, PostgresTable) else ()
+    return (*CONTENDERS, *bare)
 
 
 def half_load(table: BenchTable, shape: Shape) -> float:
@@ -92,10 +123,11 @@ def half_load(table: BenchTable, shape: Shape) -> float:
 def foreground(table: BenchTable, shape: Shape, *, rounds: int, progress: Progress) -> tuple[float, list[Felt]]:
     rate = half_load(table, shape)
     progress(f"half load is {rate:,.0f} transactions/s")
-    felt: dict[str, list[list[float]]] = {contender.name: [] for contender in CONTENDERS}
-    speeds: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
+    everyone = contenders(table)
+    felt: dict[str, list[list[float]]] = {contender.name: [] for contender in everyone}
+    speeds: dict[str, list[float]] = {contender.name: [] for contender in everyone}
     for number in range(1, rounds + 1):
-        for contender in random.sample(CONTENDERS, len(CONTENDERS)):
+        for contender in random.sample(everyone, len(everyone)):
             latencies, speed = _one(table, shape, contender, rate)
             felt[contender.name].append(latencies)
             speeds[contender.name].append(speed)
@@ -110,17 +142,17 @@ def _one(table: BenchTable, shape: Shape, contender: Contender, rate: float) -> 
         before = table.contents()
         with application(table, rate) as app:
             start = monotonic()
-            timed = contender.run(table)
+            took = contender.run(table)
             end = monotonic()
         after = table.contents()
-        if contender.name != NO_JOB:
+        if contender in CONTENDERS[1:]:
             wanted = before.without_expired()
             left = (after.expired, after.rows - app.inserted, after.checksum)
             assert left == (0, wanted.rows, wanted.checksum), f"{contender.name} left {after}"
     finally:
         table.drop()
     # A contender sets itself up first: what counts is the time at the end in which it worked.
-    return app.between(max(start, end - timed.seconds), end), before.expired / timed.seconds
+    return app.between(max(start, end - took.seconds), end), before.expired / took.seconds
 
 
 def _summary(name: str, rounds: list[list[float]], speeds: list[float]) -> Felt:

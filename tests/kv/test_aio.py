@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import lapse.kv.aio
-from lapse.errors import InvalidValue, Unsupported
+from lapse.errors import InvalidValue, StoreClosed, Unsupported
 from tests.kv.conftest import Opener
 
 HOUR = timedelta(hours=1)
@@ -113,3 +113,22 @@ def test_the_synchronous_store_works_inside_an_event_loop(opener: Opener) -> Non
             assert list(store.scan()) == [(b"k", b"v")]
 
     asyncio.run(run())
+
+
+def test_a_closed_store_ends_its_scans_with_an_error(opener: Opener) -> None:
+    async def close_in_the_middle() -> None:
+        store = await lapse.kv.aio.open(opener.url, default_ttl="1 hour", bucket=opener.kind.bucket, clock=opener.clock)
+        await store.put_many([(b"k%04d" % i, b"v") for i in range(5000)])
+        ended, rows, more = store.scan(limit=1), store.scan(), store.scan()
+        assert [key async for key, _ in ended] == [b"k0000"]
+        await anext(rows)
+        stream = aiter(more)
+        await anext(stream)
+        await store.close()
+        for interrupted in (rows, stream):
+            with pytest.raises(StoreClosed):
+                while True:
+                    await anext(interrupted)
+        assert [row async for row in ended] == []
+
+    asyncio.run(close_in_the_middle())

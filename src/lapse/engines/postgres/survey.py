@@ -60,12 +60,12 @@ def blocks(connection: Connection, table: Table) -> int:
 
 def estimate_rows(connection: Connection, table: Table) -> int:
     """A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
-    size, readable, rows_then, rows = connection.exec_driver_sql(_RECKONED, {"name": relation(table.name)}).one()
-    if rows is not None and not table.partitions:
-        return int(rows)
-    if not size and not table.partitions:
+    found = connection.exec_driver_sql(_RECKONED, {"name": relation(table.name)}).first()
+    if found is None or not (found.bytes or table.partitions):
         return 0
-    return _planned_rows(connection, table) if readable else int(rows_then)
+    if found.rows is not None and not table.partitions:
+        return int(found.rows)
+    return _planned_rows(connection, table) if found.readable else int(found.rows_then)
 
 
 def _planned_rows(connection: Connection, table: Table) -> int:

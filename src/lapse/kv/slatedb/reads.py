@@ -54,9 +54,12 @@ class SlateReader(AsyncReader):
         keys, limit = read_range(start, end, prefix), check_limit(limit)
         self.read_ms()
         chunks = None if keys.is_empty else self.chunks(keys)
-        scan = Scan(self.shared.state, chunks, self.read_ms, limit, include_expired)
+        scan = self._scan_of(chunks, limit=limit, include_expired=include_expired)
         self.shared.scans.add(scan)
         return scan
+
+    def _scan_of(self, chunks: Chunks | None, *, limit: int | None, include_expired: bool) -> Scan:
+        raise NotImplementedError
 
     async def row(self, key: bytes, now_ms: int, include_expired: bool = False) -> Row | None:
         raw = await self.fetch(check_user_key(key))

@@ -8,8 +8,9 @@ from typing import Any
 
 from lapse.errors import LapseError, StoreClosed
 from lapse.kv import row
+from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange
-from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, live_from
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
 from lapse.kv.slatedb.engine import load, translate
 from lapse.kv.slatedb.keyspace import LAST_RESERVED, RESERVED
 from lapse.kv.state import State
@@ -99,22 +100,26 @@ class Merged:
 Chunks = Source | Chained | Merged
 
 
-class Scan(AsyncIterator[tuple[bytes, bytes]]):
-    """Live rows of a range. `take` serves what has been read; `fill` reads more."""
+class Scan(AsyncIterator[RawRow]):
+    """Live rows of a range. `take` serves what has been read; `fill` reads more.
+
+    Rows are judged one by one, by `clock`. `check` raises once its reader must not be read any more.
+    """
 
     def __init__(
         self,
         state: State,
         chunks: Chunks | None,
-        now_ms: Callable[[], int],
+        *,
+        clock: StoreClock | StoppedClock,
+        check: Callable[[], object] | None,
         limit: int | None,
         include_expired: bool,
     ) -> None:
         self._state = state
         self._chunks = chunks
-        self._now_ms = now_ms
-        self._judged_ms = -1
-        self._live_from = b""
+        self._clock = clock
+        self._check = check
         self._left = -1 if limit is None else limit
         self._include_expired = include_expired
         self._rows: deque[RawRow] = deque()
@@ -127,22 +132,23 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
         self._chunks = None
         self._rows.clear()
 
-    def take(self) -> tuple[bytes, bytes] | None:
+    def take(self) -> RawRow | None:
         """The next row that is live now; None when more must be read or the end is reached."""
-        rows = self._rows
+        rows, clock = self._rows, self._clock
         while rows and self._left:
             key, raw = rows.popleft()
-            if self._is_shown(key, raw):
+            if self._check is not None:
+                self._check()
+            moment = clock.moment
+            if clock.read_ns() >= moment.ends_ns:
+                moment = clock.advance()
+            is_live = moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES
+            if is_live or self._is_shown_dead(key, raw):
                 self._left -= 1
                 return key, raw[VALUE]
         return None
 
-    def _is_shown(self, key: bytes, raw: bytes) -> bool:
-        now_ms = self._now_ms()
-        if now_ms != self._judged_ms:
-            self._judged_ms, self._live_from = now_ms, live_from(now_ms)
-        if self._live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
-            return True
+    def _is_shown_dead(self, key: bytes, raw: bytes) -> bool:
         is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
         if not is_tombstone and not self._include_expired:
             self._state.metrics.hidden.inc()
@@ -150,11 +156,13 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
 
     async def fill(self) -> bool:
         """False at the end."""
-        if self._chunks is None or not self._left:
+        if not self._left:
             self.close()
             return False
         if self._state.closed:
             raise StoreClosed("the store was closed during this scan")
+        if self._chunks is None:
+            return False
         try:
             self._rows.extend(await self._chunks.chunk())
         except LapseError:
@@ -162,10 +170,18 @@ class Scan(AsyncIterator[tuple[bytes, bytes]]):
         except Exception as error:
             raise translate(self._state.url, error) from error
         if not self._rows:
-            self._chunks = None
+            self._chunks, self._left = None, 0
         return bool(self._rows)
 
-    async def __anext__(self) -> tuple[bytes, bytes]:
+    async def __aiter__(self) -> AsyncIterator[RawRow]:
+        """What `async for` uses: a generator costs a row less than a call of `__anext__`."""
+        while True:
+            while (found := self.take()) is not None:
+                yield found
+            if not await self.fill():
+                return
+
+    async def __anext__(self) -> RawRow:
         while True:
             found = self.take()
             if found is not None:

@@ -23,7 +23,7 @@ from lapse.kv.slatedb.engine import WriterLock, engine_errors, load, translate
 from lapse.kv.slatedb.gate import Gate
 from lapse.kv.slatedb.keyspace import bucket_prefix, check_user_key, meta_key
 from lapse.kv.slatedb.reads import SlateReader
-from lapse.kv.slatedb.scans import Scan
+from lapse.kv.slatedb.scans import Chunks, Scan
 from lapse.kv.slatedb.views import SlateSnapshot, SlateTransaction
 from lapse.kv.state import State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, read_default
@@ -63,6 +63,8 @@ class SlateStore(SlateReader, AsyncStore):
         self._lock = lock
         self._slatedb = load()
         self._write_options = self._slatedb.WriteOptions()
+        self._options: Any = None
+        self._options_for_s = -1
 
     @property
     def url(self) -> str:
@@ -106,6 +108,11 @@ class SlateStore(SlateReader, AsyncStore):
             return raw[VALUE]
         found = self.state.visible(key, raw, now_ms, include_expired)
         return None if found is None else found.value
+
+    def _scan_of(self, chunks: Chunks | None, *, limit: int | None, include_expired: bool) -> Scan:
+        # Closing the store closes its scans, so no row of them need ask.
+        clock = self.state.clock
+        return Scan(self.state, chunks, clock=clock, check=None, limit=limit, include_expired=include_expired)
 
     # Writing
 
@@ -297,7 +304,12 @@ class SlateStore(SlateReader, AsyncStore):
         slatedb, format = self._slatedb, self.state.format
         if expires_ms == NEVER_MS or not format.engine_expiry:
             return _PLAIN
-        return slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(expires_ms + format.snapshot_lifetime_ms))
+        # To the second, upwards, so that puts in a row share their options.
+        purge_s = (expires_ms + format.snapshot_lifetime_ms) // 1000 + 1
+        if purge_s != self._options_for_s:
+            self._options = slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(purge_s * 1000))
+            self._options_for_s = purge_s
+        return self._options
 
     async def put_into(self, transaction: Any, key: bytes, raw: bytes, expires_ms: int) -> None:
         options = self.put_options(expires_ms)
