@@ -98,6 +98,7 @@ def bare_ranges(share: float) -> Contender:
 
 CONTENDERS = (
     Contender(name=NO_JOB, run=no_job),
+    lapse("Lapse whisper", lapse_mode="whisper"),
     lapse("Lapse gentle", lapse_mode="gentle"),
     lapse("Lapse fast", lapse_mode="fast"),
     *STANDARD[:2],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from lapse.errors import LapseError, StoreClosed
@@ -101,7 +101,7 @@ Chunks = Source | Chained | Merged
 
 
 class Scan(AsyncIterator[RawRow]):
-    """Live rows of a range. `take` serves what has been read; `fill` reads more.
+    """Live rows of a range. `ready` serves what has been read; `fill` reads more.
 
     Rows are judged one by one, by `clock`. `check` raises once its reader must not be read any more.
     """
@@ -132,21 +132,20 @@ class Scan(AsyncIterator[RawRow]):
         self._chunks = None
         self._rows.clear()
 
-    def take(self) -> RawRow | None:
-        """The next row that is live now; None when more must be read or the end is reached."""
-        rows, clock = self._rows, self._clock
+    def ready(self) -> Iterator[RawRow]:
+        """Rows that have been read already and are live when they are taken; then more must be read."""
+        rows, clock, check = self._rows, self._clock, self._check
         while rows and self._left:
             key, raw = rows.popleft()
-            if self._check is not None:
-                self._check()
+            if check is not None:
+                check()
             moment = clock.moment
             if clock.read_ns() >= moment.ends_ns:
                 moment = clock.advance()
             is_live = moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES
             if is_live or self._is_shown_dead(key, raw):
                 self._left -= 1
-                return key, raw[VALUE]
-        return None
+                yield key, raw[VALUE]
 
     def _is_shown_dead(self, key: bytes, raw: bytes) -> bool:
         is_tombstone = row.unpack(key, raw)[0] & row.TOMBSTONE
@@ -176,15 +175,14 @@ class Scan(AsyncIterator[RawRow]):
     async def __aiter__(self) -> AsyncIterator[RawRow]:
         """What `async for` uses: a generator costs a row less than a call of `__anext__`."""
         while True:
-            while (found := self.take()) is not None:
+            for found in self.ready():
                 yield found
             if not await self.fill():
                 return
 
     async def __anext__(self) -> RawRow:
         while True:
-            found = self.take()
-            if found is not None:
+            for found in self.ready():
                 return found
             if not await self.fill():
                 raise StopAsyncIteration

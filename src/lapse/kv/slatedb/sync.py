@@ -61,10 +61,8 @@ class BlockingReader(Reader):
 
     def _rows(self, scan: Scan) -> Iterator[tuple[bytes, bytes]]:
         while True:
-            found = scan.take()
-            if found is not None:
-                yield found
-            elif not self._run(scan.fill()):
+            yield from scan.ready()
+            if not self._run(scan.fill()):
                 return
 
     def _one_by_one(self, rows: AsyncIterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
