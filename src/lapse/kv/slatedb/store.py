@@ -63,8 +63,6 @@ class SlateStore(SlateReader, AsyncStore):
         self._lock = lock
         self._slatedb = load()
         self._write_options = self._slatedb.WriteOptions()
-        self._options: Any = None
-        self._options_for_s = -1
 
     @property
     def url(self) -> str:
@@ -304,12 +302,7 @@ class SlateStore(SlateReader, AsyncStore):
         slatedb, format = self._slatedb, self.state.format
         if expires_ms == NEVER_MS or not format.engine_expiry:
             return _PLAIN
-        # To the second, upwards, so that puts in a row share their options.
-        purge_s = (expires_ms + format.snapshot_lifetime_ms) // 1000 + 1
-        if purge_s != self._options_for_s:
-            self._options = slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(purge_s * 1000))
-            self._options_for_s = purge_s
-        return self._options
+        return slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(expires_ms + format.snapshot_lifetime_ms))
 
     async def put_into(self, transaction: Any, key: bytes, raw: bytes, expires_ms: int) -> None:
         options = self.put_options(expires_ms)
