@@ -193,10 +193,10 @@ def finish_job(
     job_id: int,
     status: JobStatus,
     *,
+    counts: Counts,
     summary: str,
     now: datetime,
     reason: str | None = None,
-    counts: Counts | None = None,
 ) -> bool:
     """End a job with what its tasks, which go, came to; False if it had ended already."""
     result = connection.execute(
@@ -210,7 +210,7 @@ def finish_job(
             control=None,
             finished_at=now,
             changed_at=now,
-            **{name: getattr(counts or Counts(), name) for name in COUNT_NAMES},
+            **{name: getattr(counts, name) for name in COUNT_NAMES},
         )
     )
     connection.execute(delete(task).where(task.c.job_id == job_id))

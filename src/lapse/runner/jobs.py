@@ -15,7 +15,7 @@ from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
 from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
-from lapse.model.job import Job, JobStatus, KeyRange, Path, PathKind
+from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind
 from lapse.model.settings import Settings
 from lapse.runner import declared as declaring
 from lapse.runner.events import Listener
@@ -86,8 +86,11 @@ class JobKeeper:
                 policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
                 if not ranges:
                     now = self._engine.now(connection)
-                    summary = _summary(Spent(), since=cutoff, now=now)
-                    stored_jobs.finish_job(connection, job_id, JobStatus.FINISHED, summary=summary, now=now)
+                    nothing = Spent()
+                    summary = _summary(nothing, since=cutoff, now=now)
+                    stored_jobs.finish_job(
+                        connection, job_id, JobStatus.FINISHED, counts=nothing.counts, summary=summary, now=now
+                    )
                 job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
@@ -216,7 +219,13 @@ class JobKeeper:
                 )
                 summary = json.dumps({"error": error.message})
                 stored_jobs.finish_job(
-                    connection, job_id, JobStatus.FAILED, reason=error.message, summary=summary, now=now
+                    connection,
+                    job_id,
+                    JobStatus.FAILED,
+                    reason=error.message,
+                    counts=Counts(),
+                    summary=summary,
+                    now=now,
                 )
                 due = next_run(stored.policy, current, after=now)
                 policies.schedule_table(connection, physical.id, due, trouble=error.message)

@@ -8,6 +8,7 @@ from weakref import WeakSet
 from lapse.errors import LapseError
 from lapse.kv.aio.abc import AsyncReader
 from lapse.kv.buckets import BucketMap
+from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange, check_limit, read_range
 from lapse.kv.row import Row
 from lapse.kv.slatedb.engine import translate
@@ -28,6 +29,8 @@ class Shared(Protocol):
 class SlateReader(AsyncReader):
     shared: Shared
     handle: Any
+    clock: StoreClock | StoppedClock
+    """By which the rows of scans are judged."""
 
     def read_ms(self) -> int:
         """The time at which rows are judged; raises if this reader must not read any more."""
@@ -54,12 +57,12 @@ class SlateReader(AsyncReader):
         keys, limit = read_range(start, end, prefix), check_limit(limit)
         self.read_ms()
         chunks = None if keys.is_empty else self.chunks(keys)
-        scan = self._scan_of(chunks, limit=limit, include_expired=include_expired)
+        # Closing a store closes its scans; only where time stands still can a reader end before its scan.
+        check = self.read_ms if isinstance(self.clock, StoppedClock) else None
+        state = self.shared.state
+        scan = Scan(state, chunks, clock=self.clock, check=check, limit=limit, include_expired=include_expired)
         self.shared.scans.add(scan)
         return scan
-
-    def _scan_of(self, chunks: Chunks | None, *, limit: int | None, include_expired: bool) -> Scan:
-        raise NotImplementedError
 
     async def row(self, key: bytes, now_ms: int, include_expired: bool = False) -> Row | None:
         raw = await self.fetch(check_user_key(key))

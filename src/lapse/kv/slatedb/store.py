@@ -23,7 +23,7 @@ from lapse.kv.slatedb.engine import WriterLock, engine_errors, load, translate
 from lapse.kv.slatedb.gate import Gate
 from lapse.kv.slatedb.keyspace import bucket_prefix, check_user_key, meta_key
 from lapse.kv.slatedb.reads import SlateReader
-from lapse.kv.slatedb.scans import Chunks, Scan
+from lapse.kv.slatedb.scans import Scan
 from lapse.kv.slatedb.views import SlateSnapshot, SlateTransaction
 from lapse.kv.state import State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, read_default
@@ -52,6 +52,7 @@ class SlateStore(SlateReader, AsyncStore):
         lock: WriterLock | None,
     ) -> None:
         self.state = state
+        self.clock = state.clock
         self.shared = self
         self.handle = handle
         self.admin: Any = admin
@@ -106,11 +107,6 @@ class SlateStore(SlateReader, AsyncStore):
             return raw[VALUE]
         found = self.state.visible(key, raw, now_ms, include_expired)
         return None if found is None else found.value
-
-    def _scan_of(self, chunks: Chunks | None, *, limit: int | None, include_expired: bool) -> Scan:
-        # Closing the store closes its scans, so no row of them need ask.
-        clock = self.state.clock
-        return Scan(self.state, chunks, clock=clock, check=None, limit=limit, include_expired=include_expired)
 
     # Writing
 

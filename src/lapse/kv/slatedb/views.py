@@ -18,7 +18,7 @@ from lapse.kv.keys import KeyRange, check_value
 from lapse.kv.slatedb.engine import engine_errors
 from lapse.kv.slatedb.keyspace import check_user_key, without_reserved
 from lapse.kv.slatedb.reads import SlateReader
-from lapse.kv.slatedb.scans import Chained, Chunks, Scan, Source
+from lapse.kv.slatedb.scans import Chained, Chunks, Source
 from lapse.kv.state import Written
 from lapse.kv.ttl import Ttl, TtlLike
 
@@ -31,6 +31,7 @@ class FrozenReader(SlateReader):
         self.shared = store
         self.store = store
         self.handle = handle
+        self.clock = StoppedClock(read_ms)
         self._read_ms = read_ms
         reader = store.state.reader_opened(read_ms)
         # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
@@ -48,16 +49,6 @@ class FrozenReader(SlateReader):
                     hint="read faster, or create the store with a longer snapshot_lifetime",
                 )
         return self._read_ms
-
-    def _scan_of(self, chunks: Chunks | None, *, limit: int | None, include_expired: bool) -> Scan:
-        return Scan(
-            self.store.state,
-            chunks,
-            clock=StoppedClock(self._read_ms),
-            check=self.read_ms,
-            limit=limit,
-            include_expired=include_expired,
-        )
 
     def end(self) -> Any:
         handle, self.handle = self.handle, None
