@@ -59,6 +59,17 @@ def test_an_index_tells_that_nothing_has_expired(h: Harness) -> None:
     assert (job.status, job.tasks_total, job.counts.selected) == (JobStatus.FINISHED, 0, 0)
 
 
+@pytest.mark.parametrize("columns", ["(ts) WHERE id > 500", "(id, ts) WHERE id IS NOT NULL", "(id)"])
+def test_a_summary_that_may_leave_rows_out_rules_nothing_out(h: Harness, columns: str) -> None:
+    h.sql("CREATE TABLE events (id BIGINT, ts TIMESTAMPTZ)")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off')")
+    h.sql(f"CREATE INDEX events_ts ON events USING brin {columns}")
+    h.sql(f"INSERT INTO events SELECT nullif(n, 1), {h.at(days=-2)}::timestamptz FROM generate_series(1, 1000) n")
+    job = h.run_one()
+    assert (job.path.kind, job.path.index, job.counts.deleted) == (PathKind.PHYSICAL, None, 1000)
+
+
 minutes = st.integers(-3000, 3000)
 changes = st.lists(
     st.one_of(
