@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lapse.app import Lapse
+from lapse.engines.sqlite import log
 from lapse.errors import LapseError, PolicyConflict, Refused
 from lapse.model.job import JobStatus
+from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
 
 
@@ -125,8 +128,6 @@ def test_a_busy_writer_makes_the_job_wait_not_fail(h: Harness) -> None:
     path = h.url.removeprefix("sqlite:///")
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     from threading import Timer
-
-    from lapse.runner.events import BatchDone, Silent
 
     class Block(Silent):
         blocked = False
@@ -279,3 +280,33 @@ def test_the_log_is_moved_into_the_file_and_the_lock_is_free_again(tmp_path: Pat
         assert (busy, pages) == (0, moved)
         client.execute("INSERT INTO t (at) VALUES ('2037-01-01')")
         client.commit()
+
+
+class _LogWatch(Silent):
+    """How long the log was after each batch, in bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = path.with_name(f"{path.name}-wal")
+        self.lengths: list[int] = []
+
+    def batch_done(self, event: BatchDone) -> None:
+        self.lengths.append(self._log.stat().st_size)
+
+
+def test_the_log_begins_anew_however_much_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MOVE_PAGES", 100)
+    monkeypatch.setattr(log, "LOG_PAGES", 500)
+    path = tmp_path / "log.db"
+    watch = _LogWatch(path)
+    with closing(sqlite3.connect(path)) as client, Lapse(f"sqlite:///{path}") as database:
+        client.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, body TEXT) TTL = at + INTERVAL 1 DAY")
+        database.execute("ALTER TABLE t SET (ttl_guard = 'off', ttl_delete_batch_size = 100)")
+        client.executemany("INSERT INTO t (at, body) VALUES (?, ?)", [("2020-01-01", "x" * 1_000)] * 10_000)
+        client.commit()
+        client.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert database.run("t", listener=watch).deleted == 10_000
+    # 100 batches of some 40 pages; at most 6 of them between two beginnings.
+    assert len(watch.lengths) >= 100
+    assert max(watch.lengths) < 1_000 * 4_096
+    assert not [thread for thread in threading.enumerate() if thread.name == "lapse-log"]

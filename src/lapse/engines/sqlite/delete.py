@@ -10,27 +10,25 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
 from lapse.engines.sqlite.condition import Condition
+from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import quote, row_address
+from lapse.engines.sqlite.session import has_log
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
 
 READ_TARGET_SECONDS = 0.02
 FIRST_WINDOW = 2_000
 MAX_WINDOW = 1 << 40
-LOG_PAGES = 16_000
-"""Pages of the write-ahead log, a few per row, before they are moved into the file."""
 SURPLUS = 1.25
 """Expired rows that a window should hold, in batches."""
 PAGE_FACTOR = 20
@@ -55,7 +53,7 @@ class SqliteDeleter(KeysetDeleter):
         self._name = quote(table.name.name)
         self._free = _unreferenced(table)
         self._running: Connection | None = None
-        self._log_pages = 0
+        self._log: LogMover | None = None
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -65,9 +63,14 @@ class SqliteDeleter(KeysetDeleter):
                 keys, found = self._find(connection, limit)
                 found = replace(found, read_seconds=perf_counter() - started)
                 batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
-                self._empty_log(connection, batch)
+                if self._log is None and has_log(connection):
+                    self._log = LogMover(self._connect)
             finally:
                 self._running = None
+        if self._log is not None:
+            self._log.wrote(batch.deleted * (1 + len(self._table.indexes)))
+            if batch.done:
+                self._log.move_all()
         self._cursor = batch.cursor
         return batch
 
@@ -80,18 +83,6 @@ class SqliteDeleter(KeysetDeleter):
             checkpoint(connection, batch)
         seconds = perf_counter() - started
         return replace(batch, locked_seconds=seconds, busy_seconds=seconds)
-
-    def _empty_log(self, connection: Connection, batch: Batch) -> None:
-        """Move the write-ahead log into the file now and then, without holding up readers or writers.
-
-        Batches write the same pages of an index again and again, so doing it seldom saves most of the writing.
-        """
-        self._log_pages += batch.deleted * (1 + len(self._table.indexes))
-        if self._log_pages >= LOG_PAGES or (batch.done and self._log_pages):
-            # The rows are gone and counted: whatever keeps the log from being moved, the next one who tries will do.
-            with suppress(DBAPIError):
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
-            self._log_pages = 0
 
     def interrupt(self) -> None:
         running = self._running

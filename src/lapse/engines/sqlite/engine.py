@@ -48,7 +48,7 @@ class SqliteEngine(Engine):
         concurrent_writers=False,
         replicas=False,
         failover_looks_like_a_copy=False,
-        target_seconds=0.014,
+        target_seconds=0.013,
         short_seconds=0.002,
         gentle_share=0.5,
         rows_per_task=1_000_000,
