@@ -10,29 +10,35 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from bench import page, record
+from bench import kv, page, record
 from bench.cost import cost
 from bench.foreground import foreground
 from bench.plans import SIZES, Size, design
 from bench.servers import SERVERS, NotHere, Server
 from lapse.bench import Shape, compare, table_for
 
-PARTS = ("base", "axes", "idle", "growing", "cost", "foreground")
+PARTS = ("base", "axes", "idle", "skip", "growing", "cost", "foreground")
 FOREGROUND_EXPIRED = 50.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), default="quick")
-    parser.add_argument("--engine", choices=list(SERVERS), action="append")
+    parser.add_argument("--engine", choices=[*SERVERS, page.KV], action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--rows", type=int, help="rows of the base design, instead of the size's own")
+    parser.add_argument(
+        "--rows", type=int, help="rows of the base design and of key-value stores, instead of the size's own"
+    )
     parser.add_argument("--rounds", type=_rounds, help="how often each contender is measured, at least three times")
-    parser.add_argument("--slow-rivals", action="store_true", help="those that take minutes, too (pg_cron)")
+    parser.add_argument(
+        "--slow-rivals",
+        action="store_true",
+        help="those that take minutes, too: pg_cron, and beside an application `whisper` and bare ranges of blocks",
+    )
     parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
     options = parser.parse_args()
     if not options.page_only:
-        for engine in options.engine or SERVERS:
+        for engine in options.engine or [*SERVERS, page.KV]:
             _measure(engine, _size(options), options.part or PARTS)
     page.write()
 
@@ -42,6 +48,7 @@ def _size(options: argparse.Namespace) -> Size:
     return replace(
         size,
         rows=options.rows or size.rows,
+        kv_rows=options.rows or size.kv_rows,
         rounds=options.rounds or size.rounds,
         slow_rivals=options.slow_rivals or size.slow_rivals,
     )
@@ -57,16 +64,28 @@ def _rounds(text: str) -> int:
 def _measure(engine: str, size: Size, parts: Sequence[str]) -> None:
     started = monotonic()
     try:
-        with SERVERS[engine]() as server:
-            for part in parts:
-                found = _part(engine, server, size, part)
-                if found is not None:
-                    record.save(
-                        engine, {part: {"under": record.conditions(), "found": found}, "server": server.version}
-                    )
+        if engine == page.KV:
+            _keep(engine, "all", kv.compare(size.kv_rows, rounds=size.rounds, progress=_say))
+        else:
+            _measure_server(engine, size, parts)
     except NotHere as reason:
         _say(f"{engine} is left out: {reason}")
     _say(f"{engine} took {monotonic() - started:.0f} s")
+
+
+def _measure_server(engine: str, size: Size, parts: Sequence[str]) -> None:
+    with SERVERS[engine]() as server:
+        record.save(engine, {"server": server.version})
+        for part in parts:
+            started = monotonic()
+            found = _part(engine, server, size, part)
+            if found is not None:
+                _keep(engine, part, found)
+                _say(f"{engine} {part} took {monotonic() - started:.0f} s")
+
+
+def _keep(engine: str, part: str, found: Any) -> None:
+    record.save(engine, {part: {"under": record.conditions(), "found": found}})
 
 
 def _part(engine: str, server: Server, size: Size, part: str) -> Any:
@@ -84,7 +103,7 @@ def _part(engine: str, server: Server, size: Size, part: str) -> Any:
 def _foreground(server: Server, size: Size) -> Any:
     shape = Shape(rows=size.foreground_rows, expired_percent=FOREGROUND_EXPIRED)
     table = table_for(server.url, "bench_rows")
-    rate, felt = foreground(table, shape, rounds=size.rounds, progress=_say)
+    rate, felt = foreground(table, shape, rounds=size.rounds, slow=size.slow_rivals, progress=_say)
     return record.felt_record(felt, rate, int(shape.rows * FOREGROUND_EXPIRED / 100))
 
 

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Growth:
-    """`of` grew while the rest stayed; `points` are (size, seconds)."""
-
-    of: str
-    contender: str
-    points: tuple[tuple[float, float], ...]
-
-    @property
-    def exponent(self) -> float:
-        return fitted_exponent(self.points)
 
 
 def fitted_exponent(points: Sequence[tuple[float, float]]) -> float:

@@ -1,8 +1,6 @@
 """What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
 column.
 
-    python bench/kv.py [--rows 300000] [--repeat 5] [--json FILE]
-
 All figures of a run are taken in turns on the same data, each round in another order, so that the ratios mean
 something on a shared machine. The time that the process had a processor is the second witness: neighbours do not
 lengthen it by making it wait.
@@ -10,10 +8,7 @@ lengthen it by making it wait.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
 import random
 import shutil
 import sqlite3
@@ -29,6 +24,7 @@ from typing import Any, NamedTuple
 
 import lapse.kv
 import lapse.kv.aio
+from lapse.bench.measure import Progress
 from lapse.clock import ManualClock
 from lapse.kv.rocksdb.store import RocksStore
 from lapse.kv.slatedb.binding import use_fast_copy
@@ -344,7 +340,6 @@ RATIOS = [
     ("slatedb, Lapse (sync)", "slatedb, bare (asyncio)"),
     ("slatedb, Lapse, fast copy", "slatedb, bare, fast copy"),
 ]
-OPERATIONS = ["put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction"]
 
 
 Taken = dict[str, dict[str, list[Rate]]]
@@ -353,17 +348,30 @@ Table = dict[str, dict[str, float]]
 """Contestant to operation to one number."""
 
 
-def run_all(rows: Rows, repeat: int, singles: int) -> Taken:
-    """Several rounds, the contestants taking turns."""
+def compare(count: int, *, rounds: int, progress: Progress) -> dict[str, Any]:
+    """Several rounds, the contestants taking turns; a quarter of the rows is read and written one by one, too."""
+    rows = make_rows(count)
     taken: Taken = {name: {} for name in CONTESTANTS}
-    for number in range(repeat):
+    for number in range(1, rounds + 1):
         for name, parts in random.Random(number).sample(list(CONTESTANTS.items()), len(CONTESTANTS)):
-            small = SMALL_SHARE if "slatedb" in name or name == "diskcache" else 1
+            share = count // SMALL_SHARE if "slatedb" in name or name == "diskcache" else count
             use_fast_copy("fast copy" in name)
             for part in parts:
-                for operation, figure in part(rows[: len(rows) // small], singles // small).items():
+                for operation, figure in part(rows[:share], share // 4).items():
                     taken[name].setdefault(operation, []).append(figure)
-    return taken
+            progress(f"round {number}: {name}, {share:,} rows")
+    use_fast_copy(False)
+    return {
+        "rows": count,
+        "rounds": rounds,
+        "rows_per_second": _rounded(medians(taken), 0),
+        "ratios": _rounded(ratios(taken, lambda rate: rate.wall), 3),
+        "ratios_of_processor_time": _rounded(ratios(taken, lambda rate: rate.cpu), 3),
+    }
+
+
+def _rounded(table: Table, digits: int) -> Table:
+    return {name: {verb: round(figure, digits) for verb, figure in row.items()} for name, row in table.items()}
 
 
 def medians(taken: Taken) -> Table:
@@ -386,41 +394,3 @@ def ratios(taken: Taken, seconds: Callable[[Rate], float | None]) -> Table:
         }
         for name, base in RATIOS
     }
-
-
-def print_table(figures: Table, relative: Table, relative_cpu: Table) -> None:
-    print("| rows per second | " + " | ".join(OPERATIONS) + " |")
-    print("|---" * (len(OPERATIONS) + 1) + "|")
-    for name, row in figures.items():
-        print(f"| {name} | " + " | ".join(f"{row[o]:,.0f}" if o in row else "" for o in OPERATIONS) + " |")
-    for kind, ratios_of_kind in (("wall", relative), ("processor", relative_cpu)):
-        for name, row in ratios_of_kind.items():
-            cells = " | ".join(f"{row[o]:.2f}x" if o in row else "" for o in OPERATIONS)
-            print(f"| *{name}, {kind}* | {cells} |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=300_000, help="a tenth of it for SlateDB and diskcache")
-    parser.add_argument("--singles", type=int, default=50_000, help="single gets and puts; a tenth of it likewise")
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    taken = run_all(make_rows(options.rows), options.repeat, min(options.singles, options.rows // 4))
-    figures = medians(taken)
-    relative, relative_cpu = ratios(taken, lambda rate: rate.wall), ratios(taken, lambda rate: rate.cpu)
-    print_table(figures, relative, relative_cpu)
-    report = {
-        "rows": options.rows,
-        "repeat": options.repeat,
-        "cpus": os.cpu_count(),
-        "rows_per_second": figures,
-        "ratios": relative,
-        "ratios_of_processor_time": relative_cpu,
-    }
-    text = json.dumps(report, indent=2)
-    print(text) if options.json is None else options.json.write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import record
+from bench.aims import AIMS, Records
 from bench.charts import Bar, bar_chart
 from bench.growth import fitted_exponent
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+KV = "kv"
+KV_VERBS = ("put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction")
 BASELINE, LOOP = "one DELETE", "references' loop"
 Row = dict[str, Any]
 
 
 def write() -> None:
-    """Replace what stands between the marks; everything else on the page is left as it is."""
-    path = DOCS / "performance.md"
+    """Replace what stands between the marks; everything else on the pages is left as it is."""
+    records = {engine: record.load(engine) for engine in (*NAMES, KV)}
+    figures = {
+        f"{engine} {part}": render(engine, records[engine])
+        for engine in NAMES
+        for part, render in RENDERERS.items()
+        if part in records[engine]
+    }
+    _fill(DOCS / "performance.md", figures | {"aims": _aims(records)})
+    if records[KV]:
+        _fill(DOCS / "performance-kv.md", {KV: _kv(records[KV]["all"])})
+
+
+def _fill(path: Path, figures: Mapping[str, str]) -> None:
     text = path.read_text(encoding="utf-8")
-    for engine in NAMES:
-        measured = record.load(engine)
-        if not measured:
-            continue
-        for part, render in RENDERERS.items():
-            if part in measured:
-                text = _replaced(text, f"{engine} {part}", render(engine, measured))
+    for name, body in figures.items():
+        text = _replaced(text, name, body)
     path.write_text(text, encoding="utf-8")
 
 
@@ -47,6 +57,7 @@ def shape_words(shape: Row) -> str:
         + ("" if shape["scattered"] else " at the old end")
         + f", {shape['key']} key, {shape['indexes']} secondary index{'es' if shape['indexes'] != 1 else ''}"
         + (", index on the expiry" if shape["expiry_index"] else "")
+        + (", BRIN index on the expiry" if shape.get("brin") else "")
     )
 
 
@@ -135,23 +146,45 @@ def _idle(engine: str, measured: Row) -> str:
     return f"{table(header, rows)}\n\n{_under(measured['idle'])}"
 
 
-def _growing(engine: str, measured: Row) -> str:
-    every = [*measured["growing"]["found"], *measured.get("base", {"found": []})["found"]]
-    plain = [row for row in every if row["shape"]["key"] == "bigint" and row["contender"] in (BASELINE, "Lapse")]
+def _skip(engine: str, measured: Row) -> str:
     rows = []
-    tenths = [row for row in plain if row["shape"]["expired_percent"] == 10]
-    shares = [row for row in plain if row["shape"]["rows"] == _shares_rows(measured)]
-    for of, those in (("rows (a tenth expired)", tenths), ("expired rows (same table)", shares)):
-        for contender in (BASELINE, "Lapse"):
-            chosen = [row for row in those if row["contender"] == contender]
-            points = sorted({(row["expired"], row["seconds"]) for row in chosen})
-            rows.append([of, contender, ", ".join(f"{n:,}" for n, _ in points), f"{fitted_exponent(points):.2f}"])
-    return f"{table(['grows', 'way', 'expired rows measured', 'exponent'], rows)}\n\n{_under(measured['growing'])}"
+    blind: dict[str, float] = {}
+    for text, contenders in by_shape(measured["skip"]["found"]).items():
+        shape = json.loads(text)
+        ours, whole = (contenders[name]["seconds"] for name in ("Lapse", BASELINE))
+        blind = blind or {"Lapse": ours, BASELINE: whole}
+        rows.append(
+            [
+                shape_words(shape),
+                f"{1000 * whole:.0f} ms ({whole / blind[BASELINE]:.2f}x)",
+                f"{1000 * ours:.0f} ms ({ours / blind['Lapse']:.2f}x)",
+            ]
+        )
+    header = ["shape", "one DELETE (of the time without an index)", "a whole run of Lapse (likewise)"]
+    return f"{table(header, rows)}\n\n{_under(measured['skip'])}"
 
 
-def _shares_rows(measured: Row) -> int:
-    found = [row["shape"]["rows"] for row in measured["growing"]["found"] if row["shape"]["expired_percent"] != 10]
-    return int(found[0]) if found else 0
+def _growing(engine: str, measured: Row) -> str:
+    found = measured["growing"]["found"]
+    tenths = [row for row in found if row["shape"]["expired_percent"] == 10]
+    shares = [row for row in found if row["shape"]["expired_percent"] != 10]
+    parts = [
+        _grown("rows, a tenth of them expired", tenths, [row["shape"]["rows"] for row in tenths]),
+        _grown(f"expired of {shares[0]['shape']['rows']:,} rows", shares, [row["expired"] for row in shares]),
+    ]
+    return "\n\n".join([*parts, _under(measured["growing"])])
+
+
+def _grown(of: str, found: Sequence[Row], sizes: Sequence[int]) -> str:
+    """One line per way, one column per size."""
+    groups = list(by_shape(found).values())
+    rows = []
+    for way in (BASELINE, LOOP, "Lapse"):
+        taken = [(contenders[way], contenders[BASELINE]) for contenders in groups]
+        exponent = fitted_exponent([(row["expired"], row["seconds"]) for row, _ in taken])
+        cells = [f"{row['seconds']:.2f} s ({_ratio(row, whole)})" for row, whole in taken]
+        rows.append([way, *cells, f"{exponent:.2f}"])
+    return table([of, *(f"{size:,}" for size in dict.fromkeys(sizes)), "exponent"], rows)
 
 
 def _cost(engine: str, measured: Row) -> str:
@@ -191,6 +224,32 @@ def _foreground(engine: str, measured: Row) -> str:
     return f"{words}\n\n{table(header, rows)}\n\n![p99](performance/{name})\n\n{_under(measured['foreground'])}"
 
 
+def _aims(records: Records) -> str:
+    rows = [row for aim in AIMS if (row := aim.row(records)) is not None]
+    return table(["", "aim", "measured", "reached"], rows)
+
+
+def _kv(measured: Row) -> str:
+    found = measured["found"]
+    speeds = [
+        [name, *(f"{row[verb]:,.0f}" if verb in row else "" for verb in KV_VERBS)]
+        for name, row in found["rows_per_second"].items()
+    ]
+    compared = [verb for verb in KV_VERBS if any(verb in row for row in found["ratios"].values())]
+    ratios = [
+        [name, *(f"{found['ratios_of_processor_time'][name][verb]:.2f}x ({row[verb]:.2f}x)" for verb in compared)]
+        for name, row in found["ratios"].items()
+    ]
+    words = f"{found['rows']:,} rows, {found['rounds']} rounds:"
+    parts = [
+        words,
+        table(["rows per second", *KV_VERBS], speeds),
+        table(["processor time (wall time) of", *compared], ratios),
+        _under(measured),
+    ]
+    return "\n\n".join(parts)
+
+
 def _under(part: Row) -> str:
     under = part["under"]
     return f"<sub>{under['cpus']} cores, load average {under['load_average']} at the end of the measurement.</sub>"
@@ -200,6 +259,7 @@ RENDERERS = {
     "base": _base,
     "axes": _axes,
     "idle": _idle,
+    "skip": _skip,
     "growing": _growing,
     "cost": _cost,
     "foreground": _foreground,

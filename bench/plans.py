@@ -13,6 +13,7 @@ from lapse.bench.tables import BenchTable
 Plan = Mapping[Shape, Sequence[Contender]]
 LAPSE = lapse("Lapse", lapse_mode="gentle")
 FAST, WHISPER = lapse("Lapse fast", lapse_mode="fast"), lapse("Lapse whisper", lapse_mode="whisper")
+THREE = (*STANDARD[:2], LAPSE)
 LOOPS = Contender(name="references' loop, 4 clients", run=timed(references_loops(4)))
 
 
@@ -27,30 +28,50 @@ COUNT = Contender(name="SELECT count(*)", run=timed(_count))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How large everything is. `rows` is the base, `axis_rows` where one property varies."""
+    """How large everything is. `rows` is the base, `axis_rows` where one property varies, `growing` where that one is
+    the number of rows, `idle_rows` where there is little to delete or nothing."""
 
     rows: int
     axis_rows: int
+    growing: tuple[int, ...]
     idle_rows: int
     foreground_rows: int
+    kv_rows: int
     rounds: int
     slow_rivals: bool = False
 
 
-QUICK = Size(rows=400_000, axis_rows=100_000, idle_rows=1_000_000, foreground_rows=200_000, rounds=3)
+QUICK = Size(
+    rows=200_000,
+    axis_rows=50_000,
+    growing=(50_000, 100_000, 400_000),
+    idle_rows=300_000,
+    foreground_rows=200_000,
+    kv_rows=20_000,
+    rounds=3,
+)
 FULL = Size(
-    rows=10_000_000, axis_rows=1_000_000, idle_rows=10_000_000, foreground_rows=2_000_000, rounds=3, slow_rivals=True
+    rows=10_000_000,
+    axis_rows=1_000_000,
+    growing=(100_000, 1_000_000, 10_000_000),
+    idle_rows=10_000_000,
+    foreground_rows=2_000_000,
+    kv_rows=300_000,
+    rounds=3,
+    slow_rivals=True,
 )
 SIZES = {"quick": QUICK, "full": FULL}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Design:
-    """`base` has every contender, `axes` vary one property, `idle` finds nothing, `growing` shows the growth."""
+    """`base` has every contender, `axes` vary one property, `idle` finds nothing, `skip` only at the old end of the
+    table, `growing` shows the growth."""
 
     base: Plan
     axes: Plan
     idle: Plan
+    skip: Plan
     growing: Plan
     missing: tuple[str, ...] = ()
 
@@ -60,8 +81,15 @@ def design(engine: str, size: Size) -> Design:
     contenders, missing = _everyone(engine, size)
     wide: dict[Shape, Sequence[Contender]] = {base: contenders}
     if engine != "sqlite":
-        wide[replace(base, key="uuid")] = [*STANDARD[:2], LAPSE]
-    return Design(base=wide, axes=_axes(engine, size), idle=_idle(size), growing=_growing(size), missing=tuple(missing))
+        wide[replace(base, key="uuid")] = THREE
+    return Design(
+        base=wide,
+        axes=_axes(engine, size),
+        idle=_idle(size),
+        skip=_skip(engine, size),
+        growing=_growing(size),
+        missing=tuple(missing),
+    )
 
 
 def _everyone(engine: str, size: Size) -> tuple[list[Contender], list[str]]:
@@ -77,13 +105,12 @@ def _everyone(engine: str, size: Size) -> tuple[list[Contender], list[str]]:
 
 def _axes(engine: str, size: Size) -> Plan:
     middle = Shape(rows=size.axis_rows)
-    three = (*STANDARD[:2], LAPSE)
     shapes = [replace(middle, expired_percent=percent) for percent in (1.0, 50.0, 100.0)]
     shapes += [replace(middle, indexes=indexes) for indexes in (0, 5)]
     shapes += [replace(middle, scattered=False), replace(middle, expired_percent=1.0, expiry_index=True)]
     if engine != "sqlite":
         shapes.append(replace(middle, key="composite"))
-    return dict.fromkeys(shapes, three)
+    return dict.fromkeys(shapes, THREE)
 
 
 def _idle(size: Size) -> Plan:
@@ -91,7 +118,16 @@ def _idle(size: Size) -> Plan:
     return dict.fromkeys([nothing, replace(nothing, expiry_index=True)], (COUNT, LAPSE))
 
 
+def _skip(engine: str, size: Size) -> Plan:
+    """As in a log: what has expired lies together, and an index may tell where."""
+    log = Shape(rows=size.idle_rows, expired_percent=1.0, scattered=False)
+    shapes = [log, replace(log, expiry_index=True)]
+    if engine == "postgres":
+        shapes.append(replace(log, brin=True))
+    return dict.fromkeys(shapes, (STANDARD[0], LAPSE))
+
+
 def _growing(size: Size) -> Plan:
-    rows = [Shape(rows=size.rows // part) for part in (8, 4, 2)]
-    shares = [Shape(rows=size.axis_rows * 2, expired_percent=percent) for percent in (5.0, 10.0, 20.0, 40.0)]
-    return dict.fromkeys([*rows, *shares], (STANDARD[0], LAPSE))
+    rows = [Shape(rows=rows) for rows in size.growing]
+    shares = [Shape(rows=size.axis_rows, expired_percent=percent) for percent in (5.0, 20.0, 80.0)]
+    return dict.fromkeys([*rows, *shares], THREE)

@@ -30,6 +30,7 @@ MARIADB = (
     "--innodb-doublewrite=1",
     "--innodb-flush-method=O_DIRECT",
 )
+MYROCKS = ("--rocksdb-block-cache-size=2G",)
 
 
 class NotHere(Exception):
@@ -63,7 +64,7 @@ def mariadb() -> Iterator[Server]:
     missing = why_no_server()
     if missing:
         raise NotHere(missing)
-    server = MariadbServer(*MARIADB, rocksdb=has_rocksdb())
+    server = MariadbServer(*MARIADB, *(MYROCKS if has_rocksdb() else ()), rocksdb=has_rocksdb(), on_disk=True)
     try:
         server.execute("CREATE DATABASE bench")
         ((version,),) = server.execute("SELECT version()")

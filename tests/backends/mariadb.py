@@ -57,18 +57,18 @@ class MariadbServer:
         environment: dict[str, str] | None = None,
         rocksdb: bool = False,
         user: str | None = None,
+        on_disk: bool = False,
     ) -> None:
         self._user = user or _user()
-        self.folder = Path(tempfile.mkdtemp(prefix="lapse-mariadb-", dir=_quick_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="lapse-mariadb-", dir=None if on_disk else _quick_folder()))
         if user is not None:
             shutil.chown(self.folder, user)
         self.port = free_port()
         self.socket = self.folder / "s.sock"
         self._environment = {**os.environ, **(environment or {})}
-        self._options = [*SMALL_AND_UNSAFE, *options]
+        plugin = ["--plugin-load-add=ha_rocksdb", "--rocksdb-block-cache-size=16M"] if rocksdb else []
+        self._options = [*SMALL_AND_UNSAFE, *plugin, *options]
         self._extra_options: list[str] = []
-        if rocksdb:
-            self._options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-block-cache-size=16M"]
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._install()

@@ -13,6 +13,7 @@ class Shape:
     """`scattered` expired rows are spread evenly; otherwise they are the oldest rows, as in a log.
 
     `indexes` are on columns with random values, which is what makes deleting dear. `expiry_index` is one more.
+    `brin` is one over blocks, on the expiry, too, which PostgreSQL has.
     """
 
     rows: int
@@ -20,6 +21,7 @@ class Shape:
     key: str = "bigint"
     indexes: int = 1
     expiry_index: bool = False
+    brin: bool = False
     scattered: bool = True
 
     def __post_init__(self) -> None:
@@ -32,5 +34,7 @@ class Shape:
         indexes = f"{self.indexes} index{'es' if self.indexes != 1 else ''}"
         if self.expiry_index:
             indexes += " and one on the expiry"
+        if self.brin:
+            indexes += " and BRIN on the expiry"
         order = "scattered" if self.scattered else "the oldest"
         return f"{self.rows:,} rows, {self.expired_percent:g} % expired ({order}), {self.key} key, {indexes}"

@@ -49,6 +49,7 @@ class BenchTable(ABC):
     """SQL for a key in no order, made from n."""
     settling: ClassVar[tuple[str, ...]] = ()
     """What makes the server forget that the table was filled a moment ago."""
+    has_brin: ClassVar[bool] = False
 
     def __init__(self, url: URL, name: str) -> None:
         self.url = url
@@ -114,9 +115,12 @@ class BenchTable(ABC):
         return f"CASE WHEN {is_expired} THEN '{PAST}' ELSE '{FUTURE}' END"
 
     def indexes(self) -> list[str]:
+        if self.shape.brin and not self.has_brin:
+            raise Unsupported("only PostgreSQL has BRIN indexes")
         names = [f"r{k}" for k in range(1, self.shape.indexes + 1)]
         names += ["expire_at"] if self.shape.expiry_index else []
-        return [f"CREATE INDEX {self.name}_{name} ON {self.name} ({name})" for name in names]
+        brin = [f"CREATE INDEX {self.name}_brin ON {self.name} USING brin (expire_at)"] if self.shape.brin else []
+        return [*(f"CREATE INDEX {self.name}_{name} ON {self.name} ({name})" for name in names), *brin]
 
     def contents(self) -> Contents:
         with self.cursor() as cursor:
@@ -169,6 +173,7 @@ class PostgresTable(BenchTable):
     types = BenchTable.types | {"time": "TIMESTAMPTZ"}
     uuid = "md5(n::text)::uuid"
     settling = ("VACUUM (ANALYZE) {table}", "CHECKPOINT")
+    has_brin = True
 
     def connect(self) -> Any:
         import psycopg
@@ -211,11 +216,16 @@ class MysqlTable(BenchTable):
 
     def numbered(self) -> str:
         """Digits multiplied out: the one way to count that MySQL and MariaDB share."""
-        digits = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
-        places = range(len(str(self.shape.rows)))
+        written = str(self.shape.rows)
+        places = range(len(written))
+        most = [9] * (len(written) - 1) + [int(written[0])]
         number = " + ".join(f"{10**place} * d{place}.d" for place in places)
-        crossed = ", ".join(f"{digits} d{place}" for place in places)
+        crossed = ", ".join(f"{self._digits(most[place])} d{place}" for place in places)
         return f"(SELECT {number} AS n FROM {crossed}) c WHERE n BETWEEN 1 AND {self.shape.rows} ORDER BY n"
+
+    @staticmethod
+    def _digits(most: int) -> str:
+        return "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, most + 1)) + ")"
 
     def delete_some(self, count: int) -> str:
         return f"DELETE FROM {self.name} WHERE {self.expired} LIMIT {count}"

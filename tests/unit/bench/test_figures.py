@@ -42,3 +42,39 @@ def test_ratios_are_of_times() -> None:
     rows = [_row("Lapse", 2.0), _row("one DELETE", 1.0), _row("references' loop", 8.0)]
     measured = {"axes": {"found": rows, "under": {"cpus": 2, "load_average": 0.0}}}
     assert "| 0.50x | 4.00x |" in page._axes("sqlite", measured)
+
+
+def test_an_aim_is_judged_by_what_was_measured() -> None:
+    rows = [_row("Lapse", 2.0) | {"hold_p95_ms": 15.9}, _row("one DELETE", 1.5)]
+    told = page._aims({"sqlite": {"base": {"found": rows}}})
+    assert "| SQLite: speed of one DELETE | at least 0.80x | 0.75x | no |" in told
+    assert "| SQLite: the write lock is held, p95 | at most 20 ms | 16 ms | yes |" in told
+    assert "PostgreSQL" not in told
+
+
+def test_aims_of_idle_runs_and_of_applications() -> None:
+    idle = [_row("Lapse", 1.1), _row("SELECT count(*)", 1.0)]
+    contenders = [{"contender": "no job", "p99_ms": 1.0}, {"contender": "Lapse gentle", "p99_ms": 2.0}]
+    told = page._aims({"postgres": {"idle": {"found": idle}, "foreground": {"found": {"contenders": contenders}}}})
+    assert "| at most 1.20x | 1.10x | yes |" in told
+    assert "| at most 1.50x | 2.00x | no |" in told
+
+
+def test_runs_at_the_old_end_are_compared_with_those_without_an_index() -> None:
+    blind = [_row("one DELETE", 1.0), _row("Lapse", 2.0)]
+    led = [row | {"shape": row["shape"] | {"brin": True}, "seconds": row["seconds"] / 4} for row in blind]
+    told = page._skip("postgres", {"skip": {"found": blind + led, "under": {"cpus": 2, "load_average": 0.0}}})
+    assert "BRIN index on the expiry | 250 ms (0.25x) | 500 ms (0.25x) |" in told
+
+
+def test_key_value_stores_are_told_by_what_they_did() -> None:
+    found = {
+        "rows": 10,
+        "rounds": 3,
+        "rows_per_second": {"bare": {"put": 1000.0, "get": 2000.0}, "Lapse": {"put": 900.0, "purge": 5.0}},
+        "ratios": {"Lapse / bare": {"put": 0.9}},
+        "ratios_of_processor_time": {"Lapse / bare": {"put": 0.8}},
+    }
+    told = page._kv({"found": found, "under": {"cpus": 2, "load_average": 0.0}})
+    assert "| bare | 1,000 |  | 2,000 |" in told
+    assert "| Lapse / bare | 0.80x (0.90x) |" in told

@@ -86,3 +86,8 @@ def test_impossible_shapes_are_refused(wrong: dict[str, object]) -> None:
 def test_an_engine_without_a_table_is_refused() -> None:
     with pytest.raises(Unsupported):
         table_for(make_url("oracle://localhost/x"), "rows")
+
+
+def test_an_index_that_the_engine_does_not_have_is_refused(table: BenchTable) -> None:
+    with pytest.raises(Unsupported, match="BRIN"):
+        table.create(Shape(rows=10, brin=True))

@@ -1,0 +1,109 @@
+"""What Lapse wants to reach, beside what was measured last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Records = Mapping[str, Mapping[str, Any]]
+"""Engine to its file of figures."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aim:
+    """`measured` is None where that part has never been measured."""
+
+    words: str
+    limit: float
+    unit: str
+    at_most: bool
+    measured: Callable[[Records], float | None]
+
+    def row(self, records: Records) -> list[str] | None:
+        figure = self.measured(records)
+        if figure is None:
+            return None
+        reached = figure <= self.limit if self.at_most else figure >= self.limit
+        bound = f"at {'most' if self.at_most else 'least'} {self._text(self.limit)}"
+        return [self.words, bound, self._text(figure), "yes" if reached else "no"]
+
+    def _text(self, figure: float) -> str:
+        return f"{figure:.2f}x" if self.unit == "x" else f"{figure:.0f} {self.unit}"
+
+
+def _rows(records: Records, engine: str, part: str, **shape: object) -> dict[str, Any]:
+    """Contender to its row, of the first shape that fits."""
+    found = records.get(engine, {}).get(part, {"found": []})["found"]
+    fitting = [row for row in found if shape.items() <= row["shape"].items()]
+    first = json.dumps(fitting[0]["shape"]) if fitting else ""
+    return {row["contender"]: row for row in fitting if json.dumps(row["shape"]) == first}
+
+
+def _speed(engine: str, key: str, than: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        rows = _rows(records, engine, "base", key=key)
+        return rows[than]["seconds"] / rows["Lapse"]["seconds"] if rows.keys() >= {than, "Lapse"} else None
+
+    return measured
+
+
+def _hold(engine: str, key: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        rows = _rows(records, engine, "base", key=key)
+        return rows["Lapse"]["hold_p95_ms"] if rows else None
+
+    return measured
+
+
+def _idle(engine: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        rows = _rows(records, engine, "idle", expiry_index=False)
+        return rows["Lapse"]["seconds"] / rows["SELECT count(*)"]["seconds"] if rows else None
+
+    return measured
+
+
+def _felt(engine: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        part = records.get(engine, {}).get("foreground")
+        if part is None:
+            return None
+        p99 = {row["contender"]: row["p99_ms"] for row in part["found"]["contenders"]}
+        return float(p99["Lapse gentle"] / p99["no job"])
+
+    return measured
+
+
+def _at_least(words: str, limit: float, measured: Callable[[Records], float | None]) -> Aim:
+    return Aim(words=words, limit=limit, unit="x", at_most=False, measured=measured)
+
+
+def _at_most(words: str, limit: float, measured: Callable[[Records], float | None], unit: str = "x") -> Aim:
+    return Aim(words=words, limit=limit, unit=unit, at_most=True, measured=measured)
+
+
+WHOLE, LOOP, ARCHIVER = "one DELETE", "references' loop", "pt-archiver bulk"
+AIMS = (
+    _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.0, _speed("postgres", "bigint", WHOLE)),
+    _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.0, _speed("postgres", "uuid", WHOLE)),
+    _at_most("PostgreSQL: a batch, p95", 100, _hold("postgres", "bigint"), "ms"),
+    _at_least("PostgreSQL, bigint key: speed of the references' loop", 3.0, _speed("postgres", "bigint", LOOP)),
+    _at_least("PostgreSQL, uuid key: speed of the references' loop", 6.0, _speed("postgres", "uuid", LOOP)),
+    _at_least("MariaDB, bigint key: speed of one DELETE", 0.8, _speed("mariadb", "bigint", WHOLE)),
+    _at_least("MariaDB, uuid key: speed of one DELETE", 0.8, _speed("mariadb", "uuid", WHOLE)),
+    _at_least("MariaDB, bigint key: speed of the references' loop", 2.0, _speed("mariadb", "bigint", LOOP)),
+    _at_least("MariaDB, uuid key: speed of the references' loop", 2.0, _speed("mariadb", "uuid", LOOP)),
+    _at_least("MariaDB: speed of pt-archiver with bulk deletes", 2.0, _speed("mariadb", "bigint", ARCHIVER)),
+    _at_least("SQLite: speed of one DELETE", 0.8, _speed("sqlite", "bigint", WHOLE)),
+    _at_most("SQLite: the write lock is held, p95", 20, _hold("sqlite", "bigint"), "ms"),
+    *(
+        _at_most(f"{name}: a run that finds nothing, time of a `count(*)`", 1.2, _idle(engine))
+        for engine, name in (("postgres", "PostgreSQL"), ("mariadb", "MariaDB"), ("sqlite", "SQLite"))
+    ),
+    *(
+        _at_most(f"{name}: an application's p99 beside `gentle`, of none", 1.5, _felt(engine))
+        for engine, name in (("postgres", "PostgreSQL"), ("mariadb", "MariaDB"))
+    ),
+)
