@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=[*SERVERS, page.KV], action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument(
-        "--rows", type=int, help="rows of the base design and of key-value stores, instead of the size's own"
+        "--rows", type=int, help="rows of the base design and of runs that find nothing, instead of the size's own"
     )
     parser.add_argument("--rounds", type=_rounds, help="how often each contender is measured, at least three times")
     parser.add_argument(
@@ -48,7 +48,7 @@ def _size(options: argparse.Namespace) -> Size:
     return replace(
         size,
         rows=options.rows or size.rows,
-        kv_rows=options.rows or size.kv_rows,
+        idle_rows=options.rows or size.idle_rows,
         rounds=options.rounds or size.rounds,
         slow_rivals=options.slow_rivals or size.slow_rivals,
     )

@@ -29,7 +29,7 @@ COUNT = Contender(name="SELECT count(*)", run=timed(_count))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
     """How large everything is. `rows` is the base, `axis_rows` where one property varies, `growing` where that one is
-    the number of rows, `idle_rows` where there is little to delete or nothing."""
+    the number of rows, `idle_rows` where there is nothing to delete."""
 
     rows: int
     axis_rows: int
@@ -45,7 +45,7 @@ QUICK = Size(
     rows=200_000,
     axis_rows=50_000,
     growing=(50_000, 100_000, 400_000),
-    idle_rows=300_000,
+    idle_rows=500_000,
     foreground_rows=200_000,
     kv_rows=20_000,
     rounds=3,
@@ -56,7 +56,7 @@ FULL = Size(
     growing=(100_000, 1_000_000, 10_000_000),
     idle_rows=10_000_000,
     foreground_rows=2_000_000,
-    kv_rows=300_000,
+    kv_rows=100_000,
     rounds=3,
     slow_rivals=True,
 )
@@ -120,7 +120,7 @@ def _idle(size: Size) -> Plan:
 
 def _skip(engine: str, size: Size) -> Plan:
     """As in a log: what has expired lies together, and an index may tell where."""
-    log = Shape(rows=size.idle_rows, expired_percent=1.0, scattered=False)
+    log = Shape(rows=size.rows, expired_percent=1.0, scattered=False)
     shapes = [log, replace(log, expiry_index=True)]
     if engine == "postgres":
         shapes.append(replace(log, brin=True))
