@@ -12,7 +12,8 @@ from bench.aims import AIMS, Records
 from bench.charts import Bar, bar_chart
 from bench.growth import fitted_exponent
 
-DOCS = Path(__file__).parents[1] / "docs"
+HOME = Path(__file__).parents[1]
+DOCS = HOME / "docs"
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
 KV = "kv"
@@ -31,6 +32,7 @@ def write() -> None:
         if part in records[engine]
     }
     _fill(DOCS / "performance.md", figures | {"aims": _aims(records)})
+    _fill(HOME / "README.md", {"summary": _summary(records)})
     if records[KV]:
         _fill(DOCS / "performance-kv.md", {KV: _kv(records[KV]["all"])})
 
@@ -222,6 +224,20 @@ def _foreground(engine: str, measured: Row) -> str:
     header = ["while deleting by", "p50 ms", "p95 ms", "p99 ms", "p99 of no job", "rows/s"]
     words = f"{found['transactions_per_second']:,} transactions/s, {found['expired']:,} expired rows:"
     return f"{words}\n\n{table(header, rows)}\n\n![p99](performance/{name})\n\n{_under(measured['foreground'])}"
+
+
+def _summary(records: Records) -> str:
+    """For the front page: the base shape of each engine, against what needs nothing but SQL."""
+    rows = []
+    for engine, name in NAMES.items():
+        found = records[engine].get("base", {"found": []})["found"]
+        for text, contenders in list(by_shape(found).items())[:1]:
+            shape, ours = json.loads(text), contenders["Lapse"]
+            ratios = [_ratio(ours, contenders[way]) for way in (BASELINE, LOOP, "LIMIT loop")]
+            words = f"{name}, {shape['rows']:,} rows, {shape['expired_percent']:g} % expired"
+            rows.append([words, *ratios, f"{ours['hold_p95_ms']:.0f} ms"])
+    loop = "of the loop in CockroachDB's and TiDB's documents"
+    return table(["speed of Lapse", "of one DELETE", loop, "of a `LIMIT` loop", "a transaction, p95"], rows)
 
 
 def _aims(records: Records) -> str:

@@ -78,3 +78,10 @@ def test_key_value_stores_are_told_by_what_they_did() -> None:
     told = page._kv({"found": found, "under": {"cpus": 2, "load_average": 0.0}})
     assert "| bare | 1,000 |  | 2,000 |" in told
     assert "| Lapse / bare | 0.80x (0.90x) |" in told
+
+
+def test_the_front_page_tells_the_base_shape_of_each_engine() -> None:
+    rows = [_row("Lapse", 2.0) | {"hold_p95_ms": 15.9}, _row("one DELETE", 1.0)]
+    rows += [_row("references' loop", 4.0), _row("LIMIT loop", 6.0)]
+    told = page._summary({"postgres": {}, "mariadb": {}, "sqlite": {"base": {"found": rows}}})
+    assert told.splitlines()[2:] == ["| SQLite, 10 rows, 10 % expired | 0.50x | 2.00x | 3.00x | 16 ms |"]
