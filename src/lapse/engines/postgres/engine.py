@@ -65,8 +65,8 @@ class PostgresEngine(Engine):
         replicas=False,
         failover_looks_like_a_copy=False,
         target_seconds=0.02,
-        short_seconds=0.001,
-        gentle_share=0.3,
+        short_seconds=0.002,
+        gentle_share=0.2,
         rows_per_task=500_000,
     )
 

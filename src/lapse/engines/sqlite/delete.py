@@ -22,7 +22,6 @@ from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import quote, row_address
-from lapse.engines.sqlite.session import has_log
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
 
@@ -44,7 +43,14 @@ class SqliteDeleter(KeysetDeleter):
     """`_find` says where the paths differ; the rest is the same for all."""
 
     def __init__(
-        self, table: Table, condition: Condition, span: KeyRange, cursor: str | None, connect: Connect, atomic: Atomic
+        self,
+        table: Table,
+        condition: Condition,
+        span: KeyRange,
+        cursor: str | None,
+        connect: Connect,
+        atomic: Atomic,
+        log: LogMover | None,
     ) -> None:
         super().__init__(cursor, connect, atomic)
         self._table = table
@@ -53,7 +59,7 @@ class SqliteDeleter(KeysetDeleter):
         self._name = quote(table.name.name)
         self._free = _unreferenced(table)
         self._running: Connection | None = None
-        self._log: LogMover | None = None
+        self._log = log
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._connect() as connection:
@@ -63,8 +69,6 @@ class SqliteDeleter(KeysetDeleter):
                 keys, found = self._find(connection, limit)
                 found = replace(found, read_seconds=perf_counter() - started)
                 batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
-                if self._log is None and has_log(connection):
-                    self._log = LogMover(self._connect)
             finally:
                 self._running = None
         if self._log is not None:

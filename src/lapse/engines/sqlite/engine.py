@@ -19,6 +19,7 @@ from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Surv
 from lapse.engines.features import Features
 from lapse.engines.sqlite import advice, checks, condition, forecast, inspect, managed, session, times
 from lapse.engines.sqlite.delete import INCLUSIVE, IndexDeleter, KeyDeleter, RowidDeleter, encode_key
+from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import insert_trigger, quote, update_trigger
 from lapse.errors import (
     LapseError,
@@ -211,7 +212,9 @@ class SqliteEngine(Engine):
         table = target.declared.table
         with self.connection() as connection:
             compiled = condition.at(connection, target.declared, target.cutoff)
-        parts = (table, compiled, span, cursor, self._impatient, self.atomic)
+            # Not on the deleter's connection, whose cache of pages is worth keeping.
+            log = LogMover(self.connection) if session.has_log(connection) else None
+        parts = (table, compiled, span, cursor, self._impatient, self.atomic, log)
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
         return KeyDeleter(*parts) if table.key else RowidDeleter(*parts)

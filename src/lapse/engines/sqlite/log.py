@@ -10,7 +10,7 @@ from lapse.errors import LapseError
 
 MOVE_PAGES = 2_000
 """Pages written before a move begins: small pieces, so that the commits beside it are held up least."""
-LOG_PAGES = 16_000
+LOG_PAGES = 32_000
 """Pages written before deleting waits for the move: the log begins anew only when all of it has been moved."""
 
 
