@@ -8,7 +8,7 @@ from datetime import date, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.policies import StoredPolicy
@@ -66,7 +66,7 @@ def create_job(
         "behind": behind,
     }
     try:
-        result = connection.execute(insert(job).values(**values))
+        result = connection.execute(insert(job), values)
     except IntegrityError as error:
         raise JobExists(f"table {stored.table} already has an active job") from error
     job_id = int(result.inserted_primary_key[0])  # type: ignore[index]
@@ -86,15 +86,14 @@ def create_job(
 
 
 def get_job(connection: Connection, job_id: int) -> Job:
-    row = connection.execute(_query().where(job.c.job_id == job_id)).mappings().first()
+    row = connection.execute(_by_id(), {"wanted_id": job_id}).mappings().first()
     if row is None:
         raise NotFound(f"there is no job {job_id}", hint="`lapse jobs` lists the jobs")
     return _job(row)
 
 
 def active_jobs(connection: Connection) -> list[Job]:
-    rows = connection.execute(_query().where(job.c.active_table_id.is_not(None)).order_by(job.c.job_id)).mappings()
-    return [_job(row) for row in rows]
+    return [_job(row) for row in connection.execute(_active()).mappings()]
 
 
 def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = None) -> list[Job]:
@@ -199,20 +198,17 @@ def finish_job(
     reason: str | None = None,
 ) -> bool:
     """End a job with what its tasks, which go, came to; False if it had ended already."""
-    result = connection.execute(
-        update(job)
-        .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
-        .values(
-            status=status,
-            reason=reason,
-            summary=summary,
-            active_table_id=None,
-            control=None,
-            finished_at=now,
-            changed_at=now,
-            **{name: getattr(counts, name) for name in COUNT_NAMES},
-        )
-    )
+    values = {
+        "status": status,
+        "reason": reason,
+        "summary": summary,
+        "active_table_id": None,
+        "control": None,
+        "finished_at": now,
+        "changed_at": now,
+        **{name: getattr(counts, name) for name in COUNT_NAMES},
+    }
+    result = connection.execute(_ENDED, {"ended_id": job_id, **values})
     connection.execute(delete(task).where(task.c.job_id == job_id))
     return result.rowcount == 1
 
@@ -226,6 +222,7 @@ def forget_jobs(connection: Connection, *, before: datetime) -> int:
     return connection.execute(delete(job).where(job.c.finished_at <= before)).rowcount
 
 
+_ENDED = update(job).where(job.c.job_id == bindparam("ended_id"), job.c.active_table_id.is_not(None))
 COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 
 
@@ -247,6 +244,16 @@ def _query() -> Select[Any]:
     finished = func.coalesce(found.c.finished, 0).label("tasks_finished")
     joined = job.outerjoin(found, found.c.job_id == job.c.job_id)
     return select(job, finished, found.c.waiting_for, *counted).select_from(joined)
+
+
+@cache
+def _by_id() -> Select[Any]:
+    return _query().where(job.c.job_id == bindparam("wanted_id"))
+
+
+@cache
+def _active() -> Select[Any]:
+    return _query().where(job.c.active_table_id.is_not(None)).order_by(job.c.job_id)
 
 
 def _job(row: RowMapping) -> Job:

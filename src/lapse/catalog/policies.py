@@ -49,6 +49,11 @@ class PhysicalTable:
     statistics: str | None
 
 
+# Built once, as every run asks them and building one takes as long as running it.
+_POLICIES = select(policy).order_by(policy.c.schema_name, policy.c.table_name)
+_TABLES = select(table).order_by(table.c.table_id)
+
+
 def find_policy(connection: Connection, name: TableName) -> StoredPolicy | None:
     row = connection.execute(select(policy).where(*_of(name))).mappings().first()
     return None if row is None else _policy(row)
@@ -60,8 +65,7 @@ def get_policy(connection: Connection, policy_id: int) -> StoredPolicy | None:
 
 
 def list_policies(connection: Connection) -> list[StoredPolicy]:
-    rows = connection.execute(select(policy).order_by(policy.c.schema_name, policy.c.table_name)).mappings()
-    return [_policy(row) for row in rows]
+    return [_policy(row) for row in connection.execute(_POLICIES).mappings()]
 
 
 def save_policy(
@@ -118,9 +122,7 @@ def delete_policy(connection: Connection, policy_id: int) -> None:
 
 
 def list_tables(connection: Connection, policy_id: int | None = None) -> list[PhysicalTable]:
-    query = select(table).order_by(table.c.table_id)
-    if policy_id is not None:
-        query = query.where(table.c.policy_id == policy_id)
+    query = _TABLES if policy_id is None else _TABLES.where(table.c.policy_id == policy_id)
     return [_physical(row) for row in connection.execute(query).mappings()]
 
 

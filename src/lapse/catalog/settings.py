@@ -10,6 +10,8 @@ from lapse.catalog.schema import setting
 from lapse.model import settings as model
 from lapse.model.settings import Settings
 
+_SETTINGS = select(setting)
+
 
 def load_settings(connection: Connection) -> Settings:
     return Settings.from_texts(stored_texts(connection))
@@ -17,7 +19,7 @@ def load_settings(connection: Connection) -> Settings:
 
 def stored_texts(connection: Connection) -> dict[str, str]:
     """Only settings that somebody has set."""
-    return {row.name: row.value for row in connection.execute(select(setting))}
+    return {row.name: row.value for row in connection.execute(_SETTINGS)}
 
 
 def save_setting(connection: Connection, name: str, text: str, now: datetime) -> tuple[str, str]:

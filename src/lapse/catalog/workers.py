@@ -9,6 +9,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from lapse.catalog.schema import worker
 
+_WORKERS = select(worker).order_by(worker.c.worker_id)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerRow:
@@ -46,7 +48,6 @@ def forget_workers(connection: Connection, *, silent_since: datetime) -> int:
 
 
 def list_workers(connection: Connection) -> list[WorkerRow]:
-    rows = connection.execute(select(worker).order_by(worker.c.worker_id))
     return [
         WorkerRow(
             id=row.worker_id,
@@ -56,5 +57,5 @@ def list_workers(connection: Connection) -> list[WorkerRow]:
             heartbeat_at=row.heartbeat_at,
             state=row.state,
         )
-        for row in rows
+        for row in connection.execute(_WORKERS)
     ]
