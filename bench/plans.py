@@ -44,9 +44,9 @@ class Size:
 QUICK = Size(
     rows=200_000,
     axis_rows=50_000,
-    growing=(50_000, 100_000, 400_000),
+    growing=(50_000, 100_000, 200_000),
     idle_rows=500_000,
-    foreground_rows=200_000,
+    foreground_rows=400_000,
     kv_rows=20_000,
     rounds=3,
 )

@@ -314,6 +314,7 @@ def test_beside_an_application_statements_are_short_and_rests_are_taken(
     if nap is None or controller.readings[0].value is None:
         pytest.skip("what others do is not seen")
     assert (controller.batch_seconds(), controller.pause_after(1.1, 1.0)) == (h.features.target_seconds, (0.0, None))
+    assert controller.pause() == Controller.seconds
     with closing(table_for(h.db.engine.database.url, "events").connect()) as application:
         asleep = Thread(target=application.cursor().execute, args=(nap,))
         asleep.start()
@@ -324,6 +325,7 @@ def test_beside_an_application_statements_are_short_and_rests_are_taken(
             share = 1.0 / (1.1 + pause)
         asleep.join()
     assert controller.batch_seconds() == h.features.short_seconds
+    assert controller.pause() > Controller.seconds
     assert share == pytest.approx(h.features.gentle_share)
     assert "foreground" in str(reason)
 

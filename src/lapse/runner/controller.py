@@ -34,6 +34,7 @@ SMALLEST_POSITIVE = 1e-12
 FIRST_READING_SECONDS = 5.0
 FIRST_LOOKS, FIRST_LOOK_SECONDS = 3, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
+YIELDING_SECONDS = 1.0
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
 HEAD_START = 2
@@ -87,6 +88,10 @@ class Controller(Service):
         self._known.clear()
         super().start()
 
+    def pause(self) -> float:
+        """An application that arrives is noticed soon; beside one that is known, looks cost it more than they tell."""
+        return YIELDING_SECONDS if self._yields() else self.seconds
+
     def run_once(self) -> None:
         try:
             with self._catalog.reading() as connection:
@@ -138,9 +143,11 @@ class Controller(Service):
         with long rests.
         """
         features = self._catalog.engine.features
+        return features.short_seconds if self._yields() else features.target_seconds
+
+    def _yields(self) -> bool:
         with self._lock:
-            yields = self._duty < UNSTRAINED and self._mode != "fast"
-        return features.short_seconds if yields else features.target_seconds
+            return self._duty < UNSTRAINED and self._mode != "fast"
 
     def allowed_tasks(self, wanted: int) -> int:
         """How many tasks this process may run at the same time: one, and more as they prove to help.

@@ -36,12 +36,16 @@ class Service(ABC):
         if self._thread is not None:
             self._thread.join()
 
+    def pause(self) -> float:
+        """How long until the next round."""
+        return self.seconds
+
     def _loop(self) -> None:
-        pause = 0.0 if self.at_once else self.seconds
+        pause = 0.0 if self.at_once else self.pause()
         while not self._closing.wait(pause):
-            pause = self.seconds
             try:
                 self.run_once()
             except LapseError as error:
                 # What matters of it is met and reported by the tasks themselves; the next round tries again.
                 log.debug("%s: %s", self.name, error.message)
+            pause = self.pause()
