@@ -45,8 +45,8 @@ QUICK = Size(
     rows=200_000,
     axis_rows=50_000,
     growing=(50_000, 100_000, 200_000),
-    idle_rows=500_000,
-    foreground_rows=400_000,
+    idle_rows=300_000,
+    foreground_rows=300_000,
     kv_rows=20_000,
     rounds=3,
 )
