@@ -104,7 +104,13 @@ class Terminal:
         master, slave = pty.openpty()
         environment = os.environ | {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "200"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lapse", *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment
+            [sys.executable, "-m", "lapse", *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            # Tests that run in the background of a shell ignore Ctrl-C, and so would the command.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         self._master = master
