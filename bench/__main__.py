@@ -37,8 +37,10 @@ def main() -> None:
     )
     parser.add_argument("--page-only", action="store_true", help="write the page from the figures on disk")
     options = parser.parse_args()
+    if options.part and page.KV in (options.engine or ()):
+        parser.error("the key-value stores are measured as a whole: leave --part away")
     if not options.page_only:
-        for engine in options.engine or [*SERVERS, page.KV]:
+        for engine in options.engine or (list(SERVERS) if options.part else [*SERVERS, page.KV]):
             _measure(engine, _size(options), options.part or PARTS)
     page.write()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from bench.record import BASELINE, LOOP, NAMES, by_shape
 
 Records = Mapping[str, Mapping[str, Any]]
 """Engine to its file of figures."""
@@ -36,9 +37,8 @@ class Aim:
 def _rows(records: Records, engine: str, part: str, **shape: object) -> dict[str, Any]:
     """Contender to its row, of the first shape that fits."""
     found = records.get(engine, {}).get(part, {"found": []})["found"]
-    fitting = [row for row in found if shape.items() <= row["shape"].items()]
-    first = json.dumps(fitting[0]["shape"]) if fitting else ""
-    return {row["contender"]: row for row in fitting if json.dumps(row["shape"]) == first}
+    groups = by_shape([row for row in found if shape.items() <= row["shape"].items()])
+    return next(iter(groups.values()), {})
 
 
 def _speed(engine: str, key: str, than: str) -> Callable[[Records], float | None]:
@@ -84,26 +84,26 @@ def _at_most(words: str, limit: float, measured: Callable[[Records], float | Non
     return Aim(words=words, limit=limit, unit=unit, at_most=True, measured=measured)
 
 
-WHOLE, LOOP, ARCHIVER = "one DELETE", "references' loop", "pt-archiver bulk"
+ARCHIVER = "pt-archiver bulk"
 AIMS = (
-    _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.0, _speed("postgres", "bigint", WHOLE)),
-    _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.0, _speed("postgres", "uuid", WHOLE)),
+    _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.0, _speed("postgres", "bigint", BASELINE)),
+    _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.0, _speed("postgres", "uuid", BASELINE)),
     _at_most("PostgreSQL: a batch, p95", 100, _hold("postgres", "bigint"), "ms"),
     _at_least("PostgreSQL, bigint key: speed of the references' loop", 3.0, _speed("postgres", "bigint", LOOP)),
     _at_least("PostgreSQL, uuid key: speed of the references' loop", 6.0, _speed("postgres", "uuid", LOOP)),
-    _at_least("MariaDB, bigint key: speed of one DELETE", 0.8, _speed("mariadb", "bigint", WHOLE)),
-    _at_least("MariaDB, uuid key: speed of one DELETE", 0.8, _speed("mariadb", "uuid", WHOLE)),
+    _at_least("MariaDB, bigint key: speed of one DELETE", 0.8, _speed("mariadb", "bigint", BASELINE)),
+    _at_least("MariaDB, uuid key: speed of one DELETE", 0.8, _speed("mariadb", "uuid", BASELINE)),
     _at_least("MariaDB, bigint key: speed of the references' loop", 2.0, _speed("mariadb", "bigint", LOOP)),
     _at_least("MariaDB, uuid key: speed of the references' loop", 2.0, _speed("mariadb", "uuid", LOOP)),
     _at_least("MariaDB: speed of pt-archiver with bulk deletes", 2.0, _speed("mariadb", "bigint", ARCHIVER)),
-    _at_least("SQLite: speed of one DELETE", 0.8, _speed("sqlite", "bigint", WHOLE)),
+    _at_least("SQLite: speed of one DELETE", 0.8, _speed("sqlite", "bigint", BASELINE)),
     _at_most("SQLite: the write lock is held, p95", 20, _hold("sqlite", "bigint"), "ms"),
     *(
         _at_most(f"{name}: a run that finds nothing, time of a `count(*)`", 1.2, _idle(engine))
-        for engine, name in (("postgres", "PostgreSQL"), ("mariadb", "MariaDB"), ("sqlite", "SQLite"))
+        for engine, name in NAMES.items()
     ),
     *(
-        _at_most(f"{name}: an application's p99 beside `gentle`, of none", 1.5, _felt(engine))
-        for engine, name in (("postgres", "PostgreSQL"), ("mariadb", "MariaDB"))
+        _at_most(f"{NAMES[engine]}: an application's p99 beside `gentle`, of none", 1.5, _felt(engine))
+        for engine in ("postgres", "mariadb")
     ),
 )

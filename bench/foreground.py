@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any
 
+from bench.plans import FAST, WHISPER
 from lapse.bench import STANDARD, BenchTable, Contender, Shape, lapse
 from lapse.bench.contenders import Timed, timed
 from lapse.bench.measure import Progress, percentile
@@ -99,10 +100,9 @@ def bare_ranges(share: float) -> Contender:
 CONTENDERS = (
     Contender(name=NO_JOB, run=no_job),
     lapse("Lapse gentle", lapse_mode="gentle"),
-    lapse("Lapse fast", lapse_mode="fast"),
+    FAST,
     *STANDARD[:2],
 )
-WHISPER = lapse("Lapse whisper", lapse_mode="whisper")
 THOROUGH = (WHISPER, *CONTENDERS[1:])
 """Those that leave no expired row, whatever the application does meanwhile."""
 

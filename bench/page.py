@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bench import record
 from bench.aims import AIMS, Records
 from bench.charts import Bar, bar_chart
 from bench.growth import fitted_exponent
+from bench.record import BASELINE, LOOP, NAMES, Row, by_shape
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
-NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
 KV = "kv"
 KV_VERBS = ("put", "batch put", "get", "scan", "purge", "purge, verified", "purge by compaction")
-BASELINE, LOOP = "one DELETE", "references' loop"
-Row = dict[str, Any]
 
 
 def write() -> None:
@@ -61,13 +58,6 @@ def shape_words(shape: Row) -> str:
         + (", index on the expiry" if shape["expiry_index"] else "")
         + (", BRIN index on the expiry" if shape.get("brin") else "")
     )
-
-
-def by_shape(found: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    groups: dict[str, dict[str, Row]] = {}
-    for row in found:
-        groups.setdefault(json.dumps(row["shape"]), {})[row["contender"]] = row
-    return groups
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,6 +15,9 @@ from bench.foreground import Felt
 from lapse.bench import Result
 
 FOLDER = Path(__file__).parents[1] / "docs" / "performance"
+NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+BASELINE, LOOP = "one DELETE", "references' loop"
+Row = dict[str, Any]
 
 
 def row_of(result: Result) -> dict[str, Any]:
@@ -85,3 +88,10 @@ def save(engine: str, part: dict[str, Any]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     text = json.dumps(load(engine) | part, indent=1, ensure_ascii=False)
     (FOLDER / f"{engine}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def by_shape(found: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    groups: dict[str, dict[str, Row]] = {}
+    for row in found:
+        groups.setdefault(json.dumps(row["shape"]), {})[row["contender"]] = row
+    return groups

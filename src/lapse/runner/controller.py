@@ -35,6 +35,7 @@ FIRST_READING_SECONDS = 5.0
 FIRST_LOOKS, FIRST_LOOK_SECONDS = 3, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
 YIELDING_SECONDS = 1.0
+"""Between two looks at the gauges beside an application."""
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
 HEAD_START = 2
