@@ -13,6 +13,7 @@ import random
 import shutil
 import sqlite3
 import statistics
+import struct
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -34,6 +35,10 @@ TTL_MS = 30 * 86_400_000
 SMALL_SHARE = 10
 """The slower contestants get this part of the rows."""
 VALUE_BYTES = 100
+TTLS = ("30 days", timedelta(days=7), "1 hour", timedelta(hours=9))
+"""Each row of the contestants with a TTL per row gets another one."""
+PURGE_FACTOR = 10
+"""Purges and logs are measured on so many times the rows."""
 Rows = list[tuple[bytes, bytes]]
 
 
@@ -98,20 +103,28 @@ def measure(
     settle()
     figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
     figures["get"] = rate(singles, each(lambda key, value: get(key)))
+    figures["miss"] = rate(singles, each(lambda key, value: get(value[:16])))
     figures["put"] = rate(singles, each(put))
     return figures
 
 
-def bare_rocksdb(rows: Rows, singles: int) -> Figures:
-    from rocksdict import Options, Rdict, WriteBatch
+def bare_rocksdb(rows: Rows, singles: int, *, ttl_s: int = 0, head: bytes = b"") -> Figures:
+    """`ttl_s` is the engine's own TTL, `head` a header put before every value by hand."""
+    from rocksdict import AccessType, Options, Rdict, WriteBatch
 
     with folder() as path:
-        database = Rdict(str(path / "db"), Options(raw_mode=True))
+        access = AccessType.with_ttl(ttl_s) if ttl_s else AccessType.read_write()
+        database = Rdict(str(path / "db"), Options(raw_mode=True), access_type=access)
 
         def many(part: Rows) -> None:
             batch = WriteBatch(raw_mode=True)
-            for key, value in part:
-                batch.put(key, value)
+            put = batch.put
+            if head:
+                for key, value in part:
+                    put(key, head + value)
+            else:
+                for key, value in part:
+                    put(key, value)
             database.write(batch)
 
         figures = measure(
@@ -127,9 +140,43 @@ def bare_rocksdb(rows: Rows, singles: int) -> Figures:
         return figures
 
 
+def flush_tables(store: lapse.kv.Store) -> Callable[[], object]:
+    """Moves a RocksDB store's rows to table files, as time would."""
+    adapted: Any = store
+    assert isinstance(adapted._inner, RocksStore)
+    flush: Callable[[], object] = adapted._inner.handle.flush
+    return flush
+
+
+def lapse_rocksdb_each(rows: Rows, singles: int) -> Figures:
+    """A TTL per row: `put_many` with rows of three, single puts, and a `batch()`."""
+    ttls = {key: TTLS[number % len(TTLS)] for number, (key, _) in enumerate(rows)}
+    parts = {part[0]: [(key, value, ttls[key]) for key, value in part] for part in batches(rows)}
+    with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}") as store:
+        figures = measure(
+            rows,
+            put=lambda key, value: store.put(key, value, ttls[key]),
+            get=store.get,
+            many=lambda part: store.put_many(parts[part[0]]),
+            scan=store.scan,
+            singles=singles,
+            settle=flush_tables(store),
+        )
+    with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}") as store:
+
+        def collect() -> None:
+            for part in parts.values():
+                with store.batch() as batch:
+                    put = batch.put
+                    for key, value, ttl in part:
+                        put(key, value, ttl)
+
+        figures["batch()"] = rate(len(rows), collect)
+    return figures
+
+
 def lapse_rocksdb(rows: Rows, singles: int) -> Figures:
     with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="30 days") as store:
-        assert isinstance(store, RocksStore)
         return measure(
             rows,
             put=store.put,
@@ -137,7 +184,7 @@ def lapse_rocksdb(rows: Rows, singles: int) -> Figures:
             many=store.put_many,
             scan=store.scan,
             singles=singles,
-            settle=store.database.flush,
+            settle=flush_tables(store),
         )
 
 
@@ -175,8 +222,13 @@ async def slatedb_figures(rows: Rows, singles: int, *, put: Any, get: Any, many:
         for key, value in picks:
             await put(key, value)
 
+    async def misses() -> None:
+        for _, value in picks:
+            await get(value[:16])
+
     figures = {"batch put": await rate_async(len(rows), fill)}
     figures["get"] = await rate_async(singles, gets)
+    figures["miss"] = await rate_async(singles, misses)
     figures["put"] = await rate_async(singles, puts)
     figures["scan"] = await rate_async(len(rows), scan)
     return figures
@@ -230,6 +282,28 @@ def lapse_slatedb(rows: Rows, singles: int) -> Figures:
                     pass
 
             return await slatedb_figures(rows, singles, put=store.put, get=store.get, many=store.put_many, scan=scan)
+
+    with folder() as path:
+        return asyncio.run(run(path))
+
+
+def lapse_slatedb_each(rows: Rows, singles: int) -> Figures:
+    ttls = {key: TTLS[number % len(TTLS)] for number, (key, _) in enumerate(rows)}
+
+    async def run(path: Path) -> Figures:
+        async with await lapse.kv.aio.open(f"slatedb:{path / 'db'}") as store:
+
+            async def scan() -> None:
+                async for _ in store.scan():
+                    pass
+
+            async def put(key: bytes, value: bytes) -> None:
+                await store.put(key, value, ttls[key])
+
+            async def many(part: Rows) -> None:
+                await store.put_many([(key, value, ttls[key]) for key, value in part])
+
+            return await slatedb_figures(rows, singles, put=put, get=store.get, many=many, scan=scan)
 
     with folder() as path:
         return asyncio.run(run(path))
@@ -323,10 +397,14 @@ def with_sqlite(rows: Rows, singles: int) -> Figures:
 
 CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "rocksdb, bare": [bare_rocksdb],
+    "rocksdb, with_ttl": [partial(bare_rocksdb, ttl_s=86_400)],
+    "rocksdb, header by hand": [partial(bare_rocksdb, head=b"h" * 18)],
     "rocksdb, Lapse": [lapse_rocksdb, purge_rocksdb],
+    "rocksdb, Lapse, TTL per row": [lapse_rocksdb_each],
     "slatedb, bare (asyncio)": [bare_slatedb],
     "slatedb, bare with TTL": [partial(bare_slatedb, with_ttl=True)],
     "slatedb, Lapse (asyncio)": [lapse_slatedb, purge_slatedb],
+    "slatedb, Lapse (asyncio), TTL per row": [lapse_slatedb_each],
     "slatedb, Lapse (sync)": [lapse_slatedb_sync],
     "slatedb, bare, fast copy": [bare_slatedb],
     "slatedb, Lapse, fast copy": [lapse_slatedb],
@@ -334,8 +412,12 @@ CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "sqlite3, expiry column": [with_sqlite],
 }
 RATIOS = [
+    ("rocksdb, with_ttl", "rocksdb, bare"),
+    ("rocksdb, header by hand", "rocksdb, bare"),
     ("rocksdb, Lapse", "rocksdb, bare"),
+    ("rocksdb, Lapse, TTL per row", "rocksdb, bare"),
     ("slatedb, Lapse (asyncio)", "slatedb, bare with TTL"),
+    ("slatedb, Lapse (asyncio), TTL per row", "slatedb, bare with TTL"),
     ("slatedb, Lapse (asyncio)", "slatedb, bare (asyncio)"),
     ("slatedb, Lapse (sync)", "slatedb, bare (asyncio)"),
     ("slatedb, Lapse, fast copy", "slatedb, bare, fast copy"),
@@ -367,7 +449,97 @@ def compare(count: int, *, rounds: int, progress: Progress) -> dict[str, Any]:
         "rows_per_second": _rounded(medians(taken), 0),
         "ratios": _rounded(ratios(taken, lambda rate: rate.wall), 3),
         "ratios_of_processor_time": _rounded(ratios(taken, lambda rate: rate.cpu), 3),
+        "purges": purge_figures(count * PURGE_FACTOR, rounds=rounds, progress=progress),
     }
+
+
+def purge_figures(count: int, *, rounds: int, progress: Progress) -> dict[str, float]:
+    """Processor time of purges against a scan and deletes by hand, and bytes on disk after as many puts."""
+    by_hand, tenth, one, verified = [], [], [], []
+    for number in range(1, rounds + 1):
+        by_hand.append(purge_by_hand(count))
+        tenth.append(purge_share(count, 10))
+        one.append(purge_share(count, count))
+        verified.append(purge_share(count, count, within="5 minutes"))
+        progress(f"round {number}: purges of {count:,} rows")
+    pairs = {"a tenth expired": tenth, "one row expired": one, "one row expired, verified": verified}
+    figures = {
+        name: round(statistics.median(mine / theirs for mine, theirs in zip(taken, by_hand, strict=True)), 3)
+        for name, taken in pairs.items()
+    }
+    ours, theirs = disk_bytes(count, bare=False), disk_bytes(count, bare=True)
+    return figures | {"log and tables after the puts, against bare": round(ours / theirs, 2)}
+
+
+def purge_rows(count: int, part: int) -> Iterator[list[tuple[bytes, bytes, bool]]]:
+    for start in range(0, count, BATCH_ROWS):
+        yield [(b"key%012d" % n, b"v" * VALUE_BYTES, n % part == 0) for n in range(start, start + BATCH_ROWS)]
+
+
+def purge_by_hand(count: int) -> float:
+    from rocksdict import Options, Rdict, WriteBatch
+
+    expiry = struct.Struct(">q")
+    dead, live = expiry.pack(1), expiry.pack(99)
+    with folder() as path:
+        database = Rdict(str(path / "db"), Options(raw_mode=True))
+        for rows in purge_rows(count, 10):
+            batch = WriteBatch(raw_mode=True)
+            for key, value, is_dead in rows:
+                batch.put(key, (dead if is_dead else live) + value)
+            database.write(batch)
+        database.flush()
+        began = time.process_time()
+        batch = WriteBatch(raw_mode=True)
+        for key, raw in database.items():
+            if expiry.unpack_from(raw)[0] <= 5:
+                batch.delete(key)
+                if len(batch) >= BATCH_ROWS:
+                    database.write(batch)
+                    batch = WriteBatch(raw_mode=True)
+        database.write(batch)
+        worked = time.process_time() - began
+        database.close()
+        return worked
+
+
+def purge_share(count: int, part: int, *, within: str | None = None) -> float:
+    clock = ManualClock()
+    with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}", clock=clock) as store:
+        for rows in purge_rows(count, part):
+            store.put_many([(key, value, "1 hour" if is_dead else "90 days") for key, value, is_dead in rows])
+        flush_tables(store)()
+        store.purge()
+        clock.advance(timedelta(hours=1))
+        began = time.process_time()
+        result = store.purge(within=within)
+        assert result.purged == -(-count // part) and result.complete
+        return time.process_time() - began
+
+
+def disk_bytes(count: int, *, bare: bool) -> int:
+    from rocksdict import Options, Rdict, WriteBatch
+
+    with folder() as path:
+        if bare:
+            database = Rdict(str(path / "db"), Options(raw_mode=True))
+            for rows in purge_rows(count, 2):
+                batch = WriteBatch(raw_mode=True)
+                for key, value, _ in rows:
+                    batch.put(key, value)
+                database.write(batch)
+            return _size(path, database.close)
+        store = lapse.kv.open(f"rocksdb:{path / 'db'}", default_ttl="30 days")
+        for rows in purge_rows(count, 2):
+            store.put_many([(key, value) for key, value, _ in rows])
+        return _size(path, store.close)
+
+
+def _size(path: Path, close: Callable[[], object]) -> int:
+    """While it is open: that is when logs are there."""
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.suffix in (".sst", ".log"))
+    close()
+    return size
 
 
 def _rounded(table: Table, digits: int) -> Table:
@@ -390,7 +562,14 @@ def ratios(taken: Taken, seconds: Callable[[Rate], float | None]) -> Table:
                 (seconds(mine) or 0) / (seconds(theirs) or 1)
                 for mine, theirs in zip(taken[name][operation], rates, strict=True)
             )
-            for operation, rates in taken[base].items()
+            for operation, rates in _comparable(taken, name, base)
         }
         for name, base in RATIOS
     }
+
+
+def _comparable(taken: Taken, name: str, base: str) -> Iterator[tuple[str, list[Rate]]]:
+    """What both did; a `batch()` is compared with the engine's own batch."""
+    yield from taken[base].items()
+    if "batch()" in taken[name]:
+        yield "batch()", taken[base]["batch put"]

@@ -1,4 +1,4 @@
-"""Every test in this folder runs for every engine and layout, unless it says which feature it needs."""
+"""Every test in this folder runs for every engine, unless it says which feature it needs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry
 import lapse.kv
 from lapse.clock import ManualClock
 from lapse.kv import Store
+from lapse.kv.rocksdb.store import RocksStore
+from lapse.kv.slatedb.engine import load
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 pytest.importorskip("rocksdict", reason="needs the extra kv")
@@ -23,23 +25,15 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`never_expires`: may hold rows without expiry. `transactions`: has them."""
+    """`transactions`: has them."""
 
-    name: str
     engine: str
-    bucket: str | None = None
     transactions: bool = False
-
-    @property
-    def never_expires(self) -> bool:
-        return self.bucket is None
 
 
 KINDS = [
-    Kind(name="rocksdb", engine="rocksdb"),
-    Kind(name="rocksdb-buckets", engine="rocksdb", bucket="1 hour"),
-    Kind(name="slatedb", engine="slatedb", transactions=True),
-    Kind(name="slatedb-buckets", engine="slatedb", bucket="1 hour"),
+    Kind(engine="rocksdb"),
+    Kind(engine="slatedb", transactions=True),
 ]
 
 
@@ -60,10 +54,20 @@ class Opener:
     def __call__(self, **options: Any) -> Store:
         defaults: dict[str, Any] = {"clock": self.clock, "registry": self.registry}
         if not options.get("read_only") and not self.path.exists():
-            defaults |= {"bucket": self.kind.bucket, "default_ttl": "1 day"}
+            defaults |= {"default_ttl": "1 day"}
         store = lapse.kv.open(self.url, **(defaults | options))
         self._open.append(store)
         return store
+
+    def settle(self, store: Store) -> None:
+        """Move the rows to table files, as time would."""
+        adapted: Any = store
+        if isinstance(adapted._inner, RocksStore):
+            adapted._inner.handle.flush()
+            return
+        slatedb = load()
+        options = slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE)
+        adapted._runner.run(adapted._inner.handle.flush_with_options(options))
 
     def close(self) -> None:
         for store in self._open:
@@ -73,7 +77,7 @@ class Opener:
         return self.registry.get_sample_value(name, {"store": self.url}) or 0.0
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.engine)
 def kind(request: pytest.FixtureRequest) -> Kind:
     assert isinstance(request.param, Kind)
     return request.param

@@ -19,9 +19,9 @@ from lapse.clock import ManualClock
 class ProcessStore:
     """The parent's end."""
 
-    def __init__(self, url: str, now: datetime, bucket: str | None) -> None:
+    def __init__(self, url: str, now: datetime) -> None:
         self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.call("open", url, now, bucket)
+        self.call("open", url, now)
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -55,9 +55,9 @@ def serve() -> None:
         name, args, options = pickle.load(sys.stdin.buffer)
         try:
             if name == "open":
-                url, now, bucket = args
+                url, now = args
                 clock.set(now)
-                store = lapse.kv.open(url, clock=clock, default_ttl="1 day", bucket=bucket)
+                store = lapse.kv.open(url, clock=clock, default_ttl="1 day")
                 answer = None
             elif name == "set_time":
                 clock.set(*args)

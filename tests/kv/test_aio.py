@@ -24,7 +24,6 @@ async def everything_once(opener: Opener) -> None:
     async with await lapse.kv.aio.open(
         opener.url,
         default_ttl="2 hours",
-        bucket=kind.bucket,
         merge=lambda existing, operand: (existing or b"") + operand,
         clock=clock,
         registry=opener.registry,
@@ -65,8 +64,7 @@ async def everything_once(opener: Opener) -> None:
         assert (await store.purge(within="10 seconds")).purged == 50
         assert (await store.stats(count=True)).rows == 2
         await store.set_default_ttl("1 day")
-        if kind.never_expires:
-            assert await store.persist(b"b")
+        assert await store.persist(b"b")
         await store.flush()
     async with await lapse.kv.aio.open(opener.url, read_only=True, **options) as store:  # type: ignore[arg-type]
         assert await store.get(b"b") == b"v"
@@ -78,7 +76,6 @@ def test_concurrent_merges_lose_nothing(opener: Opener) -> None:
         async with await lapse.kv.aio.open(
             opener.url,
             default_ttl="1 day",
-            bucket=opener.kind.bucket,
             clock=opener.clock,
             merge=lambda existing, operand: b"%d" % (int(existing or 0) + int(operand)),
         ) as store:
@@ -93,9 +90,7 @@ def test_concurrent_merges_lose_nothing(opener: Opener) -> None:
 
 def test_a_row_that_expires_under_an_open_iterator_is_not_returned(opener: Opener) -> None:
     async def run() -> None:
-        async with await lapse.kv.aio.open(
-            opener.url, default_ttl="1 hour", bucket=opener.kind.bucket, clock=opener.clock
-        ) as store:
+        async with await lapse.kv.aio.open(opener.url, default_ttl="1 hour", clock=opener.clock) as store:
             await store.put_many([(b"k%04d" % i, b"v") for i in range(2000)])
             await store.put(b"z", b"v", ttl="9 hours")
             rows = aiter(store.scan())
@@ -117,7 +112,7 @@ def test_the_synchronous_store_works_inside_an_event_loop(opener: Opener) -> Non
 
 def test_a_closed_store_ends_its_scans_with_an_error(opener: Opener) -> None:
     async def close_in_the_middle() -> None:
-        store = await lapse.kv.aio.open(opener.url, default_ttl="1 hour", bucket=opener.kind.bucket, clock=opener.clock)
+        store = await lapse.kv.aio.open(opener.url, default_ttl="1 hour", clock=opener.clock)
         await store.put_many([(b"k%04d" % i, b"v") for i in range(5000)])
         ended, rows, more = store.scan(limit=1), store.scan(), store.scan()
         assert [key async for key, _ in ended] == [b"k0000"]

@@ -46,7 +46,7 @@ def kill_after(opener: Opener, acknowledged: int) -> tuple[int, datetime]:
     script = Path(writer_process.__file__)
     start = max(opener.clock.now(), START)
     process = subprocess.Popen(
-        [sys.executable, str(script), opener.url, opener.kind.bucket or "", start.isoformat()],
+        [sys.executable, str(script), opener.url, start.isoformat()],
         stdout=subprocess.PIPE,
         text=True,
     )

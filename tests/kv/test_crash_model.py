@@ -30,7 +30,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = ProcessStore(f"{self.kind.engine}:{self.folder / 'store'}", self.now, self.kind.bucket)
+        self.store = ProcessStore(f"{self.kind.engine}:{self.folder / 'store'}", self.now)
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=3), ttl=TTLS)
     def put(self, keys: list[bytes], ttl: int) -> None:

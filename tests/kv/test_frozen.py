@@ -31,7 +31,7 @@ def test_a_snapshot_does_not_see_later_writes(store: Store, clock: ManualClock) 
     store.put(b"changed", b"old")
     store.put(b"deleted", b"old")
     with store.snapshot() as snapshot:
-        clock.advance(2 * HOUR)  # into another bucket, where there are buckets
+        clock.advance(2 * HOUR)
         store.put(b"changed", b"new")
         store.put(b"added", b"new")
         store.delete(b"deleted")

@@ -25,7 +25,7 @@ from tests.kv.conftest import Kind, Opener
 KEYS = st.sampled_from([b"a", b"b", b"b\0", b"c", b"\xff"])
 VALUES = st.binary(min_size=0, max_size=12)
 TTLS = st.sampled_from([1, 20, 60, 61, 90, 200, 600])
-"""Minutes, on both sides of the bucket width."""
+"""Minutes."""
 
 Model = dict[bytes, tuple[bytes, float]]
 """Key to value and expiry, in minutes since the start."""

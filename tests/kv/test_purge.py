@@ -93,7 +93,7 @@ def test_older_versions_go_with_the_newest(opener: Opener, clock: ManualClock) -
     store = opener()
     for hours in (30, 20, 1):
         store.put(b"k", SECRET + b"%d" % hours, ttl=f"{hours} hours")
-        store.purge(within="10 seconds")  # each version ends up in a level, or a bucket, of its own
+        store.purge(within="10 seconds")  # each version ends up in a level of its own
         clock.advance(HOUR)
     assert store.get(b"k") is None
     store.purge()
@@ -124,7 +124,7 @@ def test_nothing_comes_back_at_any_step(opener: Opener, clock: ManualClock) -> N
 
 
 def test_a_row_renewed_during_a_purge_stays(store: Store, clock: ManualClock) -> None:
-    store.put(b"z", b"keeps its bucket from being dropped whole", ttl="9 hours")
+    store.put(b"z", b"stays", ttl="9 hours")
     fill(store, 3000, b"k", "1 hour")
     clock.advance(HOUR)
     renewed = [b"k%06d" % i for i in range(0, 3000, 100)]
@@ -137,7 +137,7 @@ def test_a_row_renewed_during_a_purge_stays(store: Store, clock: ManualClock) ->
 
 
 def test_a_purge_that_takes_its_time_stops_nobody(store: Store, clock: ManualClock) -> None:
-    store.put(b"z", b"keeps its bucket from being dropped whole", ttl="9 hours")
+    store.put(b"z", b"stays", ttl="9 hours")
     fill(store, 3000, b"k", "1 hour")
     clock.advance(HOUR)
     stop = threading.Event()
@@ -193,7 +193,7 @@ def test_bad_budgets_are_refused(store: Store, bad: dict[str, object]) -> None:
 
 
 def test_rows_per_second_is_kept(store: Store, clock: ManualClock) -> None:
-    store.put(b"z", b"keeps its bucket from being dropped whole", ttl="9 hours")
+    store.put(b"z", b"stays", ttl="9 hours")
     fill(store, 3000, b"k", "1 hour")
     clock.advance(HOUR)
     began = time.monotonic()
@@ -220,7 +220,7 @@ def test_stats_count_the_backlog(store: Store, clock: ManualClock, opener: Opene
 def test_the_backlog_is_known_after_an_incomplete_purge(opener: Opener, clock: ManualClock) -> None:
     store = opener()
     fill(store, 30, b"k", "1 hour")
-    store.put(b"keep", b"a value that keeps its bucket", ttl="9 hours")
+    store.put(b"keep", b"a value that stays", ttl="9 hours")
     clock.advance(2 * HOUR)
     result = store.purge(max_rows=10)
     assert (result.purged, result.complete, result.left) == (10, False, 20)
@@ -248,7 +248,7 @@ def test_rows_that_a_snapshot_reads_are_the_backlog(opener: Opener, clock: Manua
 def test_the_backlog_of_a_stopped_purge_is_not_known(opener: Opener, clock: ManualClock) -> None:
     store, stop = opener(), threading.Event()
     fill(store, 30, b"k", "1 hour")
-    store.put(b"keep", b"a value that keeps its bucket", ttl="9 hours")
+    store.put(b"keep", b"a value that stays", ttl="9 hours")
     clock.advance(2 * HOUR)
     stop.set()
     for within in (None, "1 minute"):

@@ -9,6 +9,7 @@ import pytest
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue, StoreClosed
 from lapse.kv import Store
+from tests.kv.conftest import Opener
 
 
 def keys(store: Store, *args: bytes, **options: object) -> list[bytes]:
@@ -19,7 +20,7 @@ def keys(store: Store, *args: bytes, **options: object) -> list[bytes]:
 def letters(store: Store, clock: ManualClock) -> Store:
     for letter in (b"a", b"b", b"ba", b"bb", b"c", b"\xff", b"\xff\xff"):
         store.put(letter, letter)
-        clock.advance(timedelta(minutes=20))  # over several buckets, where there are buckets
+        clock.advance(timedelta(minutes=20))
     return store
 
 
@@ -84,3 +85,15 @@ def test_a_closed_store_ends_its_scans_with_an_error(store: Store) -> None:
     store.close()
     with pytest.raises(StoreClosed):
         list(rows)
+
+
+def test_a_prefix_gives_all_its_rows_and_no_others(opener: Opener) -> None:
+    """Of many rows: what the engine reads beside a bound must not have been let go of."""
+    store = opener()
+    wanted = {prefix: [b"%s:%04d" % (prefix, i) for i in range(500)] for prefix in (b"a", b"item", b"user", b"zone")}
+    store.put_many([(key, b"value of " + key) for keys in wanted.values() for key in keys])
+    opener.settle(store)
+    for _ in range(20):
+        for prefix, keys in wanted.items():
+            assert [key for key, _ in store.scan(prefix=prefix + b":")] == keys
+            assert [key for key, _ in store.scan(keys[100], keys[101] + b"~")] == keys[100:102]

@@ -1,6 +1,6 @@
 """A process to be killed: writes generations of rows, purges in between, and says what it has made durable.
 
-python writer_process.py URL BUCKET START_ISO
+python writer_process.py URL START_ISO
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from lapse.clock import ManualClock
 KEYS = [b"k%02d" % i for i in range(20)]
 
 
-def main(url: str, bucket: str, start: str) -> None:
+def main(url: str, start: str) -> None:
     clock = ManualClock(datetime.fromisoformat(start))
-    store = lapse.kv.open(url, clock=clock, default_ttl="1 day", bucket=bucket or None)
+    store = lapse.kv.open(url, clock=clock, default_ttl="1 day")
     generation = 0
     while True:
         generation += 1

@@ -8,13 +8,15 @@ with lapse.kv.open("rocksdb:/var/lib/app/sessions", default_ttl="30 days") as st
 
 from lapse.kv.abc import Batch, Reader, Snapshot, Store, Transaction
 from lapse.kv.opening import open
-from lapse.kv.purger import Purger, PurgerConfig, PurgeRun
+from lapse.kv.purger import Purger, PurgerConfig, PurgeRun, StoreReport
 from lapse.kv.ttl import Ttl, TtlLike
-from lapse.kv.values import Meta, PurgeResult, Stats, Verification
+from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats, Verification
 
 __all__ = [
     "Batch",
     "Meta",
+    "Preview",
+    "PurgeRecord",
     "PurgeResult",
     "PurgeRun",
     "Purger",
@@ -23,6 +25,7 @@ __all__ = [
     "Snapshot",
     "Stats",
     "Store",
+    "StoreReport",
     "Transaction",
     "Ttl",
     "TtlLike",

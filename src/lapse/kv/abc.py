@@ -3,6 +3,10 @@
 A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless
 `include_expired` is true. Reads outside a snapshot or transaction use the time of the moment a row is handed
 out; inside one the time stands still. The TTL of a row is the one of its latest write.
+
+`lapse.kv.aio` has the same for asyncio: classes of the same names with `Async` before them, whose methods are awaited
+(a scan's rows by `async for`; of a batch only `commit`), and whose scan begins with its first row. Those are what the
+engines implement, in `lapse.kv.base`; `lapse.kv.adapt` makes these of them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Self
 
 from lapse.kv.options import DurationLike
 from lapse.kv.ttl import Ttl, TtlLike
-from lapse.kv.values import Meta, PurgeResult, Stats
+from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats
 
 
 class Reader(ABC):
@@ -48,8 +52,8 @@ class Writer(ABC):
     def delete(self, key: bytes) -> None: ...
 
 
-class Snapshot(Reader):
-    """A view that does not change, neither by writes nor by time."""
+class Closing(ABC):
+    """Closed when its `with` block ends."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -61,6 +65,10 @@ class Snapshot(Reader):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Snapshot(Reader, Closing):
+    """A view that does not change, neither by writes nor by time."""
 
 
 class Transaction(Reader, Writer):
@@ -111,7 +119,7 @@ class Batch(Writer):
             self.commit()
 
 
-class Store(Reader, Writer):
+class Store(Reader, Writer, Closing):
     @property
     @abstractmethod
     def url(self) -> str: ...
@@ -126,8 +134,11 @@ class Store(Reader, Writer):
         """Change it, in the store, for writes from now on; rows already written keep their expiry."""
 
     @abstractmethod
-    def put_many(self, rows: Iterable[tuple[bytes, bytes]], ttl: TtlLike = Ttl.DEFAULT) -> int:
-        """Write rows together with one TTL: the fastest way in. Returns how many."""
+    def put_many(
+        self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
+    ) -> int:
+        """Write rows together: the fastest way in. A row may name its own TTL. TTLs count from the moment the rows are
+        written, after the last of them was taken from `rows`. Returns how many."""
 
     @abstractmethod
     def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
@@ -141,7 +152,8 @@ class Store(Reader, Writer):
     def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
         """Combine the live value with `operand` by the store's merge function, as one write with this TTL.
 
-        An expired value is not seen by the function: what has expired does not come back through a merge.
+        An expired value is not seen by the function: what has expired does not come back through a merge. The function
+        is called again if another write of the row came in between.
         """
 
     @abstractmethod
@@ -169,9 +181,24 @@ class Store(Reader, Writer):
         store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
         `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
         files are searched for them, and `complete` says whether all that happened in this time. Where files cannot be
-        searched (object stores other than S3) it can be true without that, and `verification.unchecked` says so. Once
+        searched (object stores) it can be true without that, and `verification.unchecked` says so. Once
         `stop` is set the purge ends at its next step and leaves the rest for another one.
         """
+
+    @abstractmethod
+    def preview(self) -> Preview:
+        """What a purge would remove now, and what expires next; every row is looked at, and nothing is changed."""
+
+    @abstractmethod
+    def history(self) -> list[PurgeRecord]:
+        """The latest hundred purges, latest first."""
+
+    @abstractmethod
+    def pause(self, reason: str = "paused") -> None:
+        """Refuse purges until `resume`. Expired rows stay stored, and stay invisible."""
+
+    @abstractmethod
+    def resume(self) -> None: ...
 
     @abstractmethod
     def stats(self, *, count: bool = False) -> Stats:
@@ -180,14 +207,3 @@ class Store(Reader, Writer):
     @abstractmethod
     def flush(self) -> None:
         """Make every write so far survive a crash of the machine."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

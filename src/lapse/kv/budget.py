@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from dataclasses import dataclass
@@ -32,10 +31,6 @@ class Budget:
             raise InvalidValue("max_rows", max_rows, "cannot be combined with within, which promises to remove all")
         within_s = read_duration(within, name="within").interval.approximate_seconds
         return Budget(within_s=within_s, rows_per_second=rows_per_second)
-
-
-_LOOK_S = 0.1
-"""How long a purge may rest without looking whether it is to stop."""
 
 
 class Spending:
@@ -82,17 +77,9 @@ class Spending:
         """Count rows removed."""
         self.rows += rows
 
-    def rest(self) -> None:
-        if self.pause_s > 0:
-            self._stop.wait(self.pause_s)
-
-    async def rest_async(self) -> None:
-        while (pause_s := self.pause_s) > 0 and not self.is_stopped:
-            await asyncio.sleep(min(pause_s, _LOOK_S))
-
     @property
     def pause_s(self) -> float:
         """How long the rate demands to rest now."""
-        if self.budget.rows_per_second is None:
+        if self.budget.rows_per_second is None or self.is_stopped:
             return 0.0
         return min(self.left_s, self.rows / self.budget.rows_per_second - self.elapsed_s)

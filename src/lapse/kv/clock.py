@@ -1,4 +1,4 @@
-"""A store's time: milliseconds that never run backwards, not even across a restart."""
+"""A store's time: milliseconds that never run backwards, not even across a restart, and never leap ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lapse.clock import Clock, SystemClock
-from lapse.errors import ClockBehind
+from lapse.errors import ClockAhead, ClockBehind
 from lapse.kv.row import live_from
 from lapse.kv.ttl import from_millis, to_millis
 
@@ -16,6 +16,7 @@ CLOCK_WAIT_S = 2.0
 """How long opening a store waits for a clock that is a little behind the store's mark."""
 NANOS = 1_000_000
 """Nanoseconds in a millisecond."""
+_TRUST = "if the clock is right now: `lapse kv clock URL --trust`, or open(..., trust_clock=True)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,14 +37,17 @@ class StoreClock:
     """`now_ms` is the clock's time, or the latest time seen so far if the clock went back.
 
     Reads that must be quick do what `now_ms` does themselves: take `moment`, and `advance` where `read_ns` says that
-    it is over.
+    it is over. `max_jump_ms` bounds one step forward: one reading that is years ahead would expire every row.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, max_jump_ms: int | None = None) -> None:
         clock = clock or SystemClock()
         self.is_system = type(clock) is SystemClock
         self.read_ns: Callable[[], int] = time.time_ns if self.is_system else lambda: to_millis(clock.now()) * NANOS
         self.moment = moment_at(0)
+        self.on_advance: Callable[[], None] = _nothing
+        """Called when another moment has begun."""
+        self._max_jump_ms = max_jump_ms
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
@@ -64,23 +68,43 @@ class StoreClock:
         Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows
         that were already gone would come back.
         """
-        behind_s = (mark_ms - self.now_ms()) / 1000
+        behind_s = (mark_ms - self._reading_ms()) / 1000
         if 0 < behind_s <= wait_s:
             sleep(behind_s)
-            behind_s = (mark_ms - self.now_ms()) / 1000
+            behind_s = (mark_ms - self._reading_ms()) / 1000
         if behind_s > 0:
             raise ClockBehind(
-                f"the clock says {from_millis(self.now_ms()).isoformat()}, "
+                f"the clock says {from_millis(self._reading_ms()).isoformat()}, "
                 f"but this store has already seen {from_millis(mark_ms).isoformat()}",
-                hint="set the clock right, or open the store with read_only=True",
+                hint=f"set the clock right, or open the store with read_only=True; {_TRUST}",
             )
-        self._advance_to(mark_ms)
+        self.start_at(mark_ms)
+        self.advance()
+
+    def start_at(self, now_ms: int) -> None:
+        """Never be before this time, wherever the clock is."""
+        self.moment = moment_at(max(now_ms, self.moment.now_ms))
+
+    def _reading_ms(self) -> int:
+        return self.read_ns() // NANOS
 
     def _advance_to(self, now_ms: int) -> Moment:
         with self._lock:
-            if now_ms > self.moment.now_ms:
+            last_ms = self.moment.now_ms
+            if now_ms > last_ms:
+                if self._max_jump_ms is not None and last_ms and now_ms - last_ms > self._max_jump_ms:
+                    raise ClockAhead(
+                        f"the clock says {from_millis(now_ms).isoformat()}, far ahead of "
+                        f"{from_millis(last_ms).isoformat()}, the latest time this store has seen",
+                        hint=f"set the clock right; {_TRUST}",
+                    )
                 self.moment = moment_at(now_ms)
+                self.on_advance()
             return self.moment
+
+
+def _nothing() -> None:
+    pass
 
 
 class StoppedClock:

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 
 from lapse.errors import InvalidValue, StoreError, StoreFromTheFuture
-from lapse.kv.options import Options
 from lapse.kv.ttl import Duration, read_duration
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""Rows are those of version 2. Units of purging know more, and there are no time buckets."""
+_OLDEST_VERSION = 2
 
 FORMAT_KEY = b"format"
 DEFAULT_TTL_KEY = b"default_ttl"
@@ -19,15 +20,36 @@ BUCKETS_KEY = b"buckets"
 UNITS_KEY = b"units"
 PURGE_KEY = b"purge"
 HEARTBEAT_KEY = b"heartbeat"
+WRITTEN_KEY = b"written"
+"""What was written since the last purge; there only while the store is closed."""
+HISTORY_KEY = b"history"
+PAUSE_KEY = b"pause"
+OWNER_KEY = b"owner"
+"""Who has a store in a bucket open for writing; there only while it is open."""
+OWN_KEYS = frozenset(
+    {
+        FORMAT_KEY,
+        DEFAULT_TTL_KEY,
+        MARK_KEY,
+        BUCKETS_KEY,
+        UNITS_KEY,
+        PURGE_KEY,
+        HEARTBEAT_KEY,
+        WRITTEN_KEY,
+        HISTORY_KEY,
+        PAUSE_KEY,
+        OWNER_KEY,
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreFormat:
     """Fixed when the store is created.
 
-    `bucket_ms` is the width of a time bucket, 0 for a store without buckets. With `engine_expiry` the engine
-    is told each row's expiry plus `snapshot_lifetime_ms`, so that its own compaction purges, but not under an
-    open snapshot.
+    `bucket_ms` is not 0 in a store with time buckets, which is converted when it is opened for writing. With
+    `engine_expiry` the engine is told each row's expiry plus `snapshot_lifetime_ms`, so that its own compaction purges,
+    but not under an open snapshot.
     """
 
     engine: str
@@ -35,6 +57,8 @@ class StoreFormat:
     bucket_ms: int = 0
     engine_expiry: bool = False
     snapshot_lifetime_ms: int = 0
+    segmented: bool = False
+    """On SlateDB: the store once had time buckets, so its keys have a prefix."""
     version: int = FORMAT_VERSION
 
     def to_bytes(self) -> bytes:
@@ -52,7 +76,7 @@ def read_format(raw: bytes) -> StoreFormat:
             f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}",
             hint="upgrade lapse-ttl",
         )
-    if version < FORMAT_VERSION:
+    if version < _OLDEST_VERSION:
         raise StoreError(f"the store has format {version}, which was never released; this Lapse reads {FORMAT_VERSION}")
     try:
         return StoreFormat(**fields)
@@ -82,10 +106,3 @@ def read_mark(raw: bytes | None) -> int:
         return int(raw or 0)
     except ValueError as error:
         raise StoreError(f"the store's clock mark cannot be read: {raw!r}") from error
-
-
-def check_bucket(format: StoreFormat, options: Options) -> None:
-    """The layout is fixed when a store is created; asking for another one must not be ignored."""
-    if options.bucket_ms and options.bucket_ms != format.bucket_ms:
-        has = f"buckets of {format.bucket_ms} ms" if format.bucket_ms else "no buckets"
-        raise InvalidValue("bucket", f"{options.bucket_ms} ms", f"cannot be changed: the store has {has}")

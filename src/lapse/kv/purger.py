@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -78,6 +78,20 @@ class PurgeRun:
     next_due: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreReport:
+    """How one store is doing, as the purger saw it last. `state` is waiting, purging, purged, incomplete or failed."""
+
+    store: str
+    state: str
+    at: datetime | None = None
+    purged: int | None = None
+    left: int | None = None
+    elapsed_s: float | None = None
+    reasons: tuple[str, ...] = ()
+    next_due: datetime | None = None
+
+
 class Purger:
     """`open_store` is for callers that hold their stores open themselves; then `close_after` is False."""
 
@@ -96,6 +110,7 @@ class Purger:
         self._open = open_store or self._open_default
         self._close_after = close_after
         self._due: dict[str, datetime] = {}
+        self._reports = {url: StoreReport(store=str(parse(url)), state="waiting") for url in config.stores}
         if open_store is None:
             for url in config.stores:
                 require_engine(parse(url))
@@ -112,6 +127,7 @@ class Purger:
             if self._due.get(url, self._clock.now()) > self._clock.now():
                 not_due.append(url)
                 continue
+            self._reports[url] = replace(self._reports[url], state="purging")
             try:
                 purged[url] = self._purge(url, stop)
                 _log_purged(url, purged[url])
@@ -119,11 +135,29 @@ class Purger:
                 failed[url] = error
                 _log_failed(url, error)
             self._due[url] = self._clock.now() + self._pause()
+            self._reports[url] = self._reported(url, purged.get(url), failed.get(url))
         return PurgeRun(
             purged=purged,
             failed=failed,
             not_due=tuple(not_due),
             next_due=min(self._due.values(), default=None),
+        )
+
+    def report(self) -> tuple[StoreReport, ...]:
+        """Every store, in the order of the configuration; may be called from another thread."""
+        return tuple(self._reports.values())
+
+    def _reported(self, url: str, result: PurgeResult | None, error: Exception | None) -> StoreReport:
+        base = StoreReport(store=str(parse(url)), state="failed", at=self._clock.now(), next_due=self._due[url])
+        if result is None:
+            return replace(base, reasons=(str(error).partition("\n")[0],))
+        return replace(
+            base,
+            state="purged" if result.complete else "incomplete",
+            purged=result.purged,
+            left=result.left,
+            elapsed_s=result.elapsed_s,
+            reasons=result.reasons,
         )
 
     def run_forever(self, stop: threading.Event, *, on_run: Callable[[PurgeRun], None] | None = None) -> None:
@@ -161,6 +195,7 @@ class Purger:
             url,
             clock=None if isinstance(self._clock, SystemClock) else self._clock,
             create=False,
+            take_over=False,
             periodic_compaction_interval=self._config.periodic_compaction_interval,
             compaction_budget_bytes=self._config.compaction_budget_bytes,
             registry=self._registry,

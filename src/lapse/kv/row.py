@@ -4,7 +4,8 @@
     |---------|-------|-----------|------|-------|
     | version | flags | expire_ts | ts   | value |
 
-Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone; the other bits are reserved.
+Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone, which stores with time buckets had
+until they are converted; the other bits are reserved.
 The expiry of a row that stays is `NEVER_MS`. In this order all stored rows that are live at one time lie
 between two byte strings, so that a read decides with one comparison: `live_from(now_ms) <= raw < LIVE_END`.
 (Version 1 had the times the other way round; it was never released.)
@@ -28,6 +29,9 @@ VALUE = slice(HEADER_BYTES, None)
 
 LIVE_END = bytes([ROW_VERSION, 0, 0x80])
 """Behind every live row: an expiry with the highest bit set would be before 1970."""
+
+PLAIN = bytes([ROW_VERSION, 0])
+"""What every row begins with that is not a tombstone."""
 
 _pack_start = struct.Struct(">BBq").pack
 
@@ -55,9 +59,18 @@ def header(*, created_ms: int, expires_ms: int) -> bytes:
     return _HEADER.pack(ROW_VERSION, 0, expires_ms, created_ms)
 
 
-def tombstone(*, created_ms: int) -> bytes:
-    """A row that says "nothing here", for places where a plain delete would uncover an older version."""
-    return _HEADER.pack(ROW_VERSION, TOMBSTONE, created_ms, created_ms)
+def is_row(raw: bytes) -> bool:
+    """Whether it can be read, and is no tombstone."""
+    return PLAIN <= raw < LIVE_END and len(raw) >= HEADER_BYTES
+
+
+def is_expired(raw: bytes, cutoff_ms: int) -> bool:
+    return is_row(raw) and expires_ms_of(raw) <= cutoff_ms
+
+
+def expires_ms_of(raw: bytes) -> int:
+    """Of a row that is known to be one."""
+    return int.from_bytes(raw[2:10], "big")
 
 
 def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:

@@ -25,6 +25,8 @@ class Ttl(enum.Enum):
     """Whatever the store's default TTL is at the moment of the write."""
     NO_EXPIRY = "no expiry"
 
+    __hash__ = object.__hash__  # the one of Enum is a call into Python, for every row that is written
+
 
 TtlLike = Ttl | Interval | timedelta | datetime | str
 

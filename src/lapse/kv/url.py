@@ -31,6 +31,11 @@ class StoreUrl:
     def in_memory(self) -> bool:
         return self.path is None and self.remote is None
 
+    @property
+    def full(self) -> str:
+        """With everything that is needed to open it: never to be shown."""
+        return f"{self.engine}:{self.remote}" if self.remote is not None else str(self)
+
     def __str__(self) -> str:
         """Without user name and password: this is what errors and logs show."""
         if self.remote is None:

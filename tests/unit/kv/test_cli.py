@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from lapse.cli import main
 from lapse.cli.kv import app
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
@@ -57,7 +58,7 @@ def test_scan(url: str) -> None:
 
 def test_stats(url: str) -> None:
     shown = json.loads(lapse_kv("stats", url, "--count", "--json").stdout)
-    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 2)
+    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 3)
     assert "clock mark" in lapse_kv("stats", url).stdout
 
 
@@ -101,3 +102,37 @@ def test_errors_are_one_line_and_a_code(url: str, args: list[str], code: int, me
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_preview_pause_and_history(url: str) -> None:
+    shown = json.loads(lapse_kv("preview", url, "--json").stdout)
+    assert (shown["rows"], shown["expired"], shown["paused"]) == (1, 0, None)
+    lapse_kv("pause", url, "--reason", "legal hold 17")
+    assert json.loads(lapse_kv("preview", url, "--json").stdout)["paused"] == "legal hold 17"
+    assert "legal hold 17" in _purge(url).stdout
+    lapse_kv("resume", url)
+    lapse_kv("purge", url)
+    (record,) = json.loads(lapse_kv("history", url, "--json").stdout)
+    assert (record["purged"], record["complete"]) == (0, True)
+    assert "yes" in lapse_kv("history", url).stdout
+
+
+def _purge(url: str) -> Result:
+    result = lapse_kv("purge", url)
+    assert result.exit_code == 3
+    return result
+
+
+def test_clock(url: str) -> None:
+    before = lapse_kv("clock", url).stdout
+    assert json.loads(lapse_kv("clock", url, "--trust", "--json").stdout)["clock_mark"] >= before.strip()
+
+
+def test_status_beside_tables(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAPSE_URL", raising=False)
+    missing = "rocksdb:/nonexistent/store"
+    assert main(["status", "--kv", url, "--kv", missing, "--json"]) == 0
+    there, away = json.loads(capsys.readouterr().out)
+    assert (there["store"], there["state"], away["state"]) == (url, "never purged", "away")
+    assert main(["status", "--kv", url]) == 0
+    assert "never purged" in capsys.readouterr().out

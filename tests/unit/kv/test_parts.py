@@ -1,4 +1,4 @@
-"""The parts that need no engine: keys, URLs, units, buckets, budgets, the clock, the search in files."""
+"""The parts that need no engine: keys, URLs, units, budgets, the clock, the search in files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from lapse.clock import ManualClock
 from lapse.errors import ClockBehind, InvalidValue, StoreError, UnsupportedUrl
-from lapse.kv.buckets import BucketMap, read_buckets
 from lapse.kv.budget import Budget, Spending
 from lapse.kv.clock import StoreClock
 from lapse.kv.keys import KeyRange, read_range
 from lapse.kv.slatedb.keyspace import prefix_length, without_reserved
-from lapse.kv.state import Written
 from lapse.kv.ttl import NEVER_MS, to_millis
-from lapse.kv.units import EMPTY, UNIT_ROWS, UNKNOWN, Unit, UnitBuilder, coalesce, pack_units, read_units
+from lapse.kv.units import EMPTY, UNIT_ROWS, UNKNOWN, Unit, UnitBuilder, Units, join, pack_units, read_units
 from lapse.kv.url import parse
-from lapse.kv.verify import LocalFile, Sample, check, search, take_sample
+from lapse.kv.verify import Sample, check, search, take_sample
+from lapse.kv.written import KEPT_KEYS, Written, read_written
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -69,78 +68,95 @@ class TestUrls:
         assert parse(f"slatedb:/{name}/store").path == Path("/") / name / "store"
 
 
+class TestWritten:
+    def test_few_keys_are_kept_and_many_become_a_range(self) -> None:
+        written = Written(base_ms=0)
+        written.note(b"m", 5_000)
+        (group,) = written
+        assert (group.keys, group.min_ms) == ([b"m"], 5_000)
+        keys = [b"%05d" % n for n in range(KEPT_KEYS)]
+        written.group(6_000).note_many(keys, keys[0], keys[-1])
+        (group,) = written
+        assert (group.keys, group.first, group.last, group.min_ms) == (None, b"00000", b"m", 5_000)
+        written.note(b"z", 4_000)
+        assert (group.last, group.min_ms) == (b"z", 4_000)
+
+    def test_the_same_key_again_and_again_is_one_key(self) -> None:
+        written = Written(base_ms=0)
+        for _ in range(3 * KEPT_KEYS):
+            written.note(b"k", 5_000)
+        (group,) = written
+        assert group.keys is not None and set(group.keys) == {b"k"} and len(group.keys) <= KEPT_KEYS + 1
+
+    @given(st.lists(st.tuples(st.binary(min_size=1, max_size=5), st.integers(0, 2**40) | st.just(NEVER_MS))))
+    def test_every_row_is_in_a_group_that_is_due_before_it(self, rows: list[tuple[bytes, int]]) -> None:
+        written = Written(base_ms=1_000)
+        for key, expires_ms in rows[::2]:
+            written.note(key, expires_ms)
+        other = Written(base_ms=77)
+        for key, expires_ms in rows[1::2]:
+            other.note(key, expires_ms)
+        written.absorb(other)
+        again = read_written(written.to_bytes(), base_ms=5)
+        assert not again.is_unknown
+        for key, expires_ms in rows:
+            for kept in (written, again):
+                assert any(
+                    group.min_ms <= expires_ms
+                    and (key in group.keys if group.keys is not None else group.first <= key <= group.last)
+                    for group in kept
+                )
+
+    def test_what_no_process_has_saved_is_not_known(self) -> None:
+        for raw in (None, b"", b"[0, 5, 1]"):
+            assert read_written(raw, base_ms=0).is_unknown
+
+
 class TestUnits:
     def test_cut_and_pack(self) -> None:
-        builder = UnitBuilder(b"", None)
+        builder = UnitBuilder(UNKNOWN)
         for number in range(UNIT_ROWS + 5):
-            builder.add(b"%08d" % number, 1000 + number)
+            builder.add(b"%08d" % number, 1000 + number, 1)
         first, second = builder.finish()
-        assert (first.start, first.end, second.start, second.end) == (
-            b"",
-            b"%08d" % UNIT_ROWS,
-            first.end,
-            None,
-        )
-        assert (first.min_ms, first.max_ms, first.rows) == (1000, 999 + UNIT_ROWS, UNIT_ROWS)
-        assert second.rows == 5
-        assert read_units(pack_units([first, second])) == [first, second]
+        assert (first.start, second.start) == (b"%08d" % 0, b"%08d" % UNIT_ROWS)
+        assert (first.min_ms, first.rows, second.min_ms, second.rows) == (1000, UNIT_ROWS, 1000 + UNIT_ROWS, 5)
+        assert read_units(pack_units([first, second])).all == [first, second]
 
-    def test_writes_widen_every_unit(self) -> None:
-        unit = Unit(start=b"a", end=b"b", min_ms=50, max_ms=60, rows=1)
-        written = Written()
-        assert unit.widened(written) == unit
-        written.add(10)
-        written.add(99)
-        assert (unit.widened(written).min_ms, unit.widened(written).max_ms) == (10, 99)
-
-    def test_stopping_keeps_what_was_known_of_the_rest(self) -> None:
-        builder = UnitBuilder(b"", None)
-        builder.add(b"a", 70)
-        done, rest = builder.stop_at(b"m", UNKNOWN)
-        assert (done.end, done.min_ms, rest.start, rest.min_ms) == (b"m", 70, b"m", 0)
+    def test_writes_widen_the_units_they_lie_in(self) -> None:
+        units = Units([Unit(start=start, min_ms=500, owed_ms=400) for start in (b"", b"f", b"m", b"t")])
+        written = Written(base_ms=0)
+        written.note(b"g", 10)
+        units.fold(written)
+        assert [unit.min_ms for unit in units.all] == [500] * 4
+        units.fold(written, keys_after_ms=9)
+        assert [unit.min_ms for unit in units.all] == [500, 10, 500, 500]
+        assert [unit.owed_ms for unit in units.all] == [400, 10, 400, 400]
+        assert not written.groups
+        written.group(7).note_range(b"m", b"x")
+        units.fold(written)
+        assert [unit.min_ms for unit in units.all] == [500, 10, 7, 7]
+        written.is_unknown = True
+        units.fold(written)
+        assert {(unit.min_ms, unit.owed_ms) for unit in units.all} == {(0, 0)}
 
     def test_small_neighbours_join(self) -> None:
-        small = [Unit(start=b"%d" % n, end=b"%d" % (n + 1), min_ms=n, max_ms=n, rows=1) for n in range(3)]
-        assert coalesce(small) == [Unit(start=b"0", end=b"3", min_ms=0, max_ms=2, rows=3)]
+        small = [Unit(start=b"%d" % n, min_ms=n, owed_ms=n, rows=1) for n in range(3)]
+        assert join(small) == [Unit(start=b"", min_ms=0, owed_ms=0, rows=3)]
+        big = [Unit(start=b"%d" % n, min_ms=n, owed_ms=n, rows=UNIT_ROWS) for n in range(3)]
+        gone = Unit(start=b"", min_ms=NEVER_MS, owed_ms=1, rows=0)
+        assert [unit.start for unit in join([big[0], gone, big[2]])] == [b"", b"2"]
+
+    def test_the_units_of_the_first_version(self) -> None:
+        raw = b'[["", "bQ==", 50, 60, 7], ["bQ==", null, 80, 90, 9]]'
+        first, second = read_units(raw).all
+        assert (first.start, first.min_ms, first.owed_ms, first.rows) == (b"", 50, 0, 7)
+        assert (second.start, second.min_ms, second.owed_ms, second.rows) == (b"m", 80, 0, 9)
 
     def test_nothing_known_and_nothing_there(self) -> None:
-        assert read_units(None) == [UNKNOWN]
+        assert read_units(None).all == [UNKNOWN]
         assert EMPTY.min_ms == NEVER_MS
         with pytest.raises(StoreError):
             read_units(b"[[1]]")
-
-
-class TestBuckets:
-    def test_bounds_are_rounded_up_and_saved_only_when_they_grow(self) -> None:
-        buckets = BucketMap(width_ms=100)
-        buckets.add(5)
-        assert buckets.note(5, min_ms=610, max_ms=610, rows=1)
-        assert buckets[5].max_ms == 700
-        assert not buckets.note(5, min_ms=600, max_ms=699, rows=1)
-        assert (buckets[5].min_ms, buckets[5].rows) == (600, 2)
-
-    def test_oldest_first_and_never_around_one_that_stays(self) -> None:
-        buckets = BucketMap(width_ms=100)
-        for id, high in ((1, 300), (2, 200), (3, 900), (4, 400), (5, 500)):
-            buckets.add(id)
-            buckets.note(id, min_ms=0, max_ms=high, rows=1)
-        assert buckets.droppable(450, now_ms=600) == [1, 2]
-        assert buckets.droppable(950, now_ms=550) == [1, 2, 3, 4]
-
-    def test_a_clock_that_lags_does_not_write_into_an_older_bucket(self) -> None:
-        buckets = BucketMap(width_ms=100)
-        buckets.add(7)
-        assert buckets.id_for(650) == 7
-        assert buckets.id_for(850) == 8
-
-    def test_saved_and_read(self) -> None:
-        buckets = BucketMap(width_ms=100)
-        buckets.add(1)
-        buckets.note(1, min_ms=150, max_ms=250, rows=3)
-        again = read_buckets(buckets.to_bytes(), width_ms=100)
-        assert (again[1].min_ms, again[1].max_ms, again[1].rows) == (0, 300, 3)
-        with pytest.raises(StoreError):
-            read_buckets(b"[]", width_ms=100)
 
 
 class TestBudget:
@@ -165,7 +181,7 @@ class TestBudget:
         assert not spending.exhausted
         stop.set()
         spending.spend(5)
-        spending.rest()
+        assert spending.pause_s == 0
         assert spending.exhausted and spending.why_over == "the purge was asked to stop"
 
     def test_within_promises_everything(self) -> None:
@@ -213,7 +229,7 @@ class TestVerify:
         needle = b"needle-in-the-hay"
         file = tmp_path / "f"
         file.write_bytes(b"x" * ((1 << 20) - 7) + needle + b"x" * 100)
-        found = search([LocalFile(file)], [needle, b"not there at all"], is_over=never)
+        found = search([file], [needle, b"not there at all"], is_over=never)
         assert (found.found, found.unread) == (frozenset({needle}), 0)
 
     def test_what_is_left_is_reported(self, tmp_path: Path) -> None:
@@ -221,21 +237,29 @@ class TestVerify:
         old.write_bytes(b"payload-one payload-two")
         sample = Sample()
         for payload in (b"payload-one", b"payload-two"):
-            sample.add(payload)
-        take_sample(sample, [LocalFile(old)], is_over=never)
+            sample.add(b"k", payload)
+        take_sample(sample, [old], is_over=never)
         new.write_bytes(b"payload-two")
-        found = check(sample, [LocalFile(new)], is_over=never)
+        found = check(sample, [new], is_over=never)
         assert (found.payloads, found.payloads_searchable, found.payloads_left) == (2, 2, 1)
         assert not found.clean
-        assert check(sample, [LocalFile(old)], is_over=never).files_left == ("old",)
+        assert check(sample, [old], is_over=never).files_left == ("old",)
 
     def test_what_was_not_read_is_not_called_clean_without_saying_so(self, tmp_path: Path) -> None:
         sample = Sample()
-        sample.add(b"payload-one")
+        sample.add(b"k", b"payload-one")
         file = tmp_path / "f"
         file.write_bytes(b"payload-one")
-        found = check(sample, [LocalFile(file)], is_over=lambda: True)
+        found = check(sample, [file], is_over=lambda: True)
         assert (found.payloads_left, found.unchecked) == (0, "the bytes of 1 files: there was no time")
 
+    def test_a_key_is_told_from_one_that_begins_with_it(self, tmp_path: Path) -> None:
+        sample, manifest = Sample(), tmp_path / "MANIFEST-1"
+        sample.add(b"session:7", b"payload")
+        manifest.write_bytes(b"..." + bytes([len(b"session:77") + 8]) + b"session:77" + b"12345678")
+        assert check(sample, [], manifests=[manifest], is_over=never).clean
+        manifest.write_bytes(b"..." + bytes([len(b"session:7") + 8]) + b"session:7" + b"12345678")
+        assert check(sample, [], manifests=[manifest], is_over=never).keys_left == 1
+
     def test_a_file_removed_meanwhile_holds_nothing(self, tmp_path: Path) -> None:
-        assert search([LocalFile(tmp_path / "gone")], [b"payload"], is_over=never).found == frozenset()
+        assert search([tmp_path / "gone"], [b"payload"], is_over=never).found == frozenset()

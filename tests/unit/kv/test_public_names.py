@@ -11,6 +11,8 @@ def test_names() -> None:
     assert set(lapse.kv.__all__) == {
         "Batch",
         "Meta",
+        "Preview",
+        "PurgeRecord",
         "PurgeResult",
         "PurgeRun",
         "Purger",
@@ -19,6 +21,7 @@ def test_names() -> None:
         "Snapshot",
         "Stats",
         "Store",
+        "StoreReport",
         "Transaction",
         "Ttl",
         "TtlLike",

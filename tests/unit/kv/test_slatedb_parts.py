@@ -11,9 +11,9 @@ import pytest
 
 import lapse.kv
 from lapse.errors import Unsupported
+from lapse.kv.runner import Runner
 from lapse.kv.slatedb import binding
 from lapse.kv.slatedb.gate import Gate
-from lapse.kv.slatedb.runner import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 
@@ -74,11 +74,10 @@ def test_the_gate_lets_one_alone_and_others_together() -> None:
         gate, log = Gate(), list[str]()
 
         async def plain(name: str) -> None:
-            await gate.enter()
-            log.append(f"{name} in")
-            await asyncio.sleep(0.01)
-            log.append(f"{name} out")
-            gate.leave()
+            async with gate:
+                log.append(f"{name} in")
+                await asyncio.sleep(0.01)
+                log.append(f"{name} out")
 
         async def alone() -> None:
             async with gate.alone():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from pathlib import Path
 from typing import Any
 
 from lapse.errors import (
     DatabaseError,
     ForeignStore,
-    LapseError,
     MissingExtra,
     NotFound,
     StoreClosed,
@@ -27,6 +25,10 @@ _COMPACT_AFTER_DELETES = (10_000, 5_000, 0.5)
 behind."""
 
 
+_LEFT_BY_CREATION = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|\d+\.log")
+"""What the engine has made before the file that makes a directory a database."""
+
+
 def load() -> Any:
     """rocksdict has no types worth the name, so what comes from it is Any, here and only here."""
     try:
@@ -34,16 +36,6 @@ def load() -> Any:
     except ImportError as error:
         raise MissingExtra("RocksDB (rocksdict)", "kv") from error
     return rocksdict
-
-
-@contextmanager
-def engine_errors(url: StoreUrl) -> Iterator[None]:
-    try:
-        yield
-    except LapseError:
-        raise
-    except Exception as error:
-        raise translate(url, error) from error
 
 
 def translate(url: StoreUrl, error: Exception) -> Exception:
@@ -65,8 +57,11 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
     result = rocksdict.Options(raw_mode=True)
     result.create_if_missing(create)
     result.create_missing_column_families(create)
-    # Else files of a dropped family may stay on disk for six hours, or until the store is opened again.
     result.set_delete_obsolete_files_period_micros(0)
+    # The small family of Lapse's own is flushed with the rows: else it would keep every log since the store was opened.
+    result.set_atomic_flush(True)
+    # The manifest names the first and last key of every table that ever was; a new one names those of today.
+    result.set_max_manifest_file_size(1)
     result.add_compact_on_deletion_collector_factory(*_COMPACT_AFTER_DELETES)
     blocks = rocksdict.BlockBasedOptions()
     # A get finds its row in a block by hash, not by bisection; a byte or two per row.
@@ -75,40 +70,49 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
     return result
 
 
-def open_database(url: StoreUrl, opened: Options) -> tuple[Any, bool]:
-    """The database with all its column families, and whether Lapse wrote it (True for a new one).
-
-    A store of somebody else is refused before it is opened for writing: opening alone would already change
-    it.
-    """
+def open_database(url: StoreUrl, opened: Options) -> Any:
+    """The database with all its column families. One that Lapse did not write is refused before it is opened for
+    writing: opening alone would already change it."""
     rocksdict, path = load(), url.path
     assert path is not None
-    if not exists(path):
+    families = [ROWS_FAMILY, META_FAMILY]
+    if exists(path):
+        found = rocksdict.Rdict.list_cf(str(path))
+        if META_FAMILY not in found and (opened.read_only or not _is_unfinished(rocksdict, path, found)):
+            raise ForeignStore(f"{url} was not written by Lapse", hint="copy its rows to a new store")
+        families = list(dict.fromkeys([*found, META_FAMILY]))
+    else:
         if opened.read_only or not opened.create:
             raise NotFound(f"there is no store at {url}", hint="leave out read_only=True and create=False to create it")
         if path.is_file():
             raise ForeignStore(f"{path} is a file and no RocksDB store", hint="give the path of a new directory")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and not all(_LEFT_BY_CREATION.fullmatch(file.name) for file in path.iterdir()):
             raise ForeignStore(f"{path} is not empty and no RocksDB store", hint="give the path of a new directory")
         path.mkdir(parents=True, exist_ok=True)
-        families = [ROWS_FAMILY, META_FAMILY]
-        ours = True
-    else:
-        families = rocksdict.Rdict.list_cf(str(path))
-        ours = META_FAMILY in families
-        if not ours and not opened.read_only:
-            raise ForeignStore(
-                f"{url} was not written by Lapse",
-                hint="open it with read_only=True, or copy its rows to a new store",
-            )
     access = rocksdict.AccessType
-    database = rocksdict.Rdict(
+    return rocksdict.Rdict(
         str(path),
         options(rocksdict, create=not opened.read_only),
         column_families={name: options(rocksdict) for name in families},
         access_type=access.read_only(False) if opened.read_only else access.read_write(),
     )
-    return database, ours
+
+
+def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
+    """A database without a row and with no family but the engine's own: a process was killed while it created it."""
+    if families != [ROWS_FAMILY]:
+        return False
+    plain = rocksdict.Options(raw_mode=True)
+    database = rocksdict.Rdict(str(path), plain, access_type=rocksdict.AccessType.read_only(False))
+    try:
+        first = database.iter()
+        first.seek_to_first()
+        is_empty = not first.valid()
+        first.status()
+        return is_empty
+    finally:
+        del first
+        database.close()
 
 
 def write_options(durable: bool) -> Any:

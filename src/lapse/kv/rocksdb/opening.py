@@ -4,71 +4,68 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapse.errors import StoreError
+from lapse.errors import LapseError, Refused, StoreError
 from lapse.kv import format as stored
-from lapse.kv.buckets import read_buckets
 from lapse.kv.clock import StoreClock
-from lapse.kv.format import StoreFormat, check_bucket
-from lapse.kv.options import Options, Unset
-from lapse.kv.rocksdb.engine import META_FAMILY, engine_errors, load, open_database, write_options
-from lapse.kv.rocksdb.foreign import ForeignRocksStore
-from lapse.kv.rocksdb.purge import restore_bounds
+from lapse.kv.format import StoreFormat
+from lapse.kv.options import Options
+from lapse.kv.rocksdb.engine import META_FAMILY, open_database, translate
 from lapse.kv.rocksdb.store import RocksStore
-from lapse.kv.rocksdb.tables import open_table
+from lapse.kv.rocksdb.upgrade import drop_buckets, without_buckets
+from lapse.kv.rocksdb.views import check_status
 from lapse.kv.state import State
-from lapse.kv.units import EMPTY, pack_units
 from lapse.kv.url import StoreUrl
 
 
-def open_store(url: StoreUrl, options: Options) -> RocksStore | ForeignRocksStore:
-    clock = StoreClock(options.clock)
-    with engine_errors(url):
-        database, ours = open_database(url, options)
+async def open_store(url: StoreUrl, options: Options) -> RocksStore:
+    try:
+        database = open_database(url, options)
         try:
-            if not ours:
-                return ForeignRocksStore(url=url, database=database, options=options)
-            return _open_ours(url, options, database, clock)
+            meta = database.get_column_family(META_FAMILY)
+            try:
+                return await _open(url, options, database, meta)
+            except BaseException:
+                meta.close()
+                raise
         except BaseException:
             database.close()
             raise
-
-
-def _open_ours(url: StoreUrl, options: Options, database: Any, clock: StoreClock) -> RocksStore:
-    meta = database.get_column_family(META_FAMILY)
-    try:
-        raw = meta.get(stored.FORMAT_KEY)
-        is_new = raw is None and next(iter(database.keys()), None) is None and not options.read_only
-        if raw is None and not is_new:
-            raise StoreError(f"{url} has rows but no description: it is not whole")
-        if is_new:
-            format = StoreFormat(engine=url.engine, created_ms=clock.now_ms(), bucket_ms=options.bucket_ms)
-        else:
-            format = stored.read_format(raw)
-            check_bucket(format, options)
-        mark_ms = stored.read_mark(meta.get(stored.MARK_KEY))
-        if not options.read_only:
-            clock.resume(mark_ms, wait_s=options.clock_wait_s)
-        state = State(url=url, options=options, format=format, clock=clock)
-        state.mark_ms = mark_ms
-        state.default = stored.read_default(meta.get(stored.DEFAULT_TTL_KEY))
-        buckets = read_buckets(meta.get(stored.BUCKETS_KEY), width_ms=format.bucket_ms) if format.bucket_ms else None
-        path = str(url.path)
-        table = open_table(database, write_options(options.durable), buckets, load().Rdict.list_cf(path))
-        if not options.read_only:
-            _prepare(state, meta, is_new)
-        return RocksStore(state=state, database=database, table=table, meta_family=meta)
-    except BaseException:
-        meta.close()
+    except LapseError:
         raise
+    except Exception as error:
+        raise translate(url, error) from error
 
 
-def _prepare(state: State, meta: Any, is_new: bool) -> None:
-    if is_new:
-        # Last of all comes the format: a store that has it has everything else.
-        meta.put(stored.UNITS_KEY, pack_units([EMPTY]))
-        meta.put(stored.MARK_KEY, stored.pack_mark(state.clock.now_ms()))
-        meta.put(stored.FORMAT_KEY, state.format.to_bytes())
-    state.written = restore_bounds(meta, is_new=is_new)
-    if not isinstance(state.options.default_ttl, Unset):
-        state.default = state.options.default_ttl
-        meta.put(stored.DEFAULT_TTL_KEY, stored.pack_default(state.default))
+async def _open(url: StoreUrl, options: Options, database: Any, meta: Any) -> RocksStore:
+    clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
+    raw = meta.get(stored.FORMAT_KEY)
+    if raw is None and (options.read_only or not _is_empty(database)):
+        raise StoreError(f"{url} has rows but no description: it is not whole")
+    format = StoreFormat(engine=url.engine, created_ms=clock.now_ms()) if raw is None else stored.read_format(raw)
+    mark_ms = stored.read_mark(meta.get(stored.MARK_KEY))
+    if options.read_only:
+        if format.bucket_ms:
+            raise Refused(f"{url} has time buckets", hint="open it for writing once: that converts it")
+        clock.start_at(mark_ms)
+    elif not options.trust_clock:
+        clock.resume(mark_ms, wait_s=options.clock_wait_s)
+    if format.bucket_ms:
+        format = await without_buckets(url, database, meta, format)
+    elif not options.read_only:
+        drop_buckets(url, database)
+    state = State(url=url, options=options, format=format, clock=clock, translate=translate)
+    default, written = meta.get(stored.DEFAULT_TTL_KEY), meta.get(stored.WRITTEN_KEY)
+    is_new = raw is None
+    words = state.birth_words() if is_new else state.first_words(mark_ms=mark_ms, default=default, written=written)
+    for name, value in words.items():
+        meta.put(name, value)
+    return RocksStore(state=state, database=database, meta_family=meta)
+
+
+def _is_empty(database: Any) -> bool:
+    first = database.iter()
+    first.seek_to_first()
+    if first.valid():
+        return False
+    check_status(first)
+    return True

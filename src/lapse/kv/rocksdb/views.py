@@ -3,49 +3,94 @@ lives."""
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from lapse.errors import StoreClosed
+from lapse.errors import DatabaseError, StoreClosed
 from lapse.kv.keys import KeyRange
+from lapse.kv.reads import AsyncSnapshot, RawRow
+from lapse.kv.rocksdb.engine import load
+
+if TYPE_CHECKING:
+    from lapse.kv.rocksdb.store import RocksStore
 
 CHUNK_ROWS = 256
 
-RawRows = Iterator[tuple[bytes, bytes]]
-Chunks = Iterator[list[tuple[bytes, bytes]]]
-"""Rows in lists: to go on in a list costs a tenth of going on in a generator."""
+
+def check_status(iterator: Any) -> None:
+    """An iterator that is at no row is at its end only if the engine has no error to report."""
+    try:
+        iterator.status()
+    except Exception as error:
+        raise DatabaseError(f"reading failed, so nothing was concluded from it: {error}") from error
 
 
 class Cursor:
-    """One pass over a range, as the family is now."""
+    """One pass over a range of a store, as the rows are when it is opened: by `open`, or with its first chunk.
 
-    def __init__(self, rocksdict: Any, family: Any, keys: KeyRange) -> None:
-        bounds = rocksdict.ReadOptions()
-        if keys.end is not None:
-            bounds.set_iterate_upper_bound(keys.end)
-        self._items: Any = family.items(from_key=keys.start, read_opt=bounds)
-        self._family = family  # an iterator of a dropped family is valid only while its handle lives
+    The binding's quick iterator ends at a read error as it does behind the last row, and cannot be asked which it was.
+    A second one, of the same moment, is asked where the first has ended.
+    """
+
+    def __init__(self, store: RocksStore, keys: KeyRange, rows: int = CHUNK_ROWS) -> None:
+        self._store = store
+        self._keys = keys
+        self._rows = rows
+        self._last: bytes | None = None
+        self._is_new, self._is_done = True, False
+        self._engine: tuple[Any, Any, Any] | None = None
+        """A bound and two iterators. The engine reads the bound where it is for as long as one of them lives, so it is
+        freed last; and a thread that reads while another one closes the store holds all three."""
+
+    def open(self) -> None:
+        store, self._is_new = self._store, False
+        with store.lock:
+            store.state.check_open()
+            store.save_mark_now(store.state.clock.now_ms())
+            bounds = load().ReadOptions()
+            if self._keys.end is not None:
+                bounds.set_iterate_upper_bound(self._keys.end)
+            items = store.handle.items(from_key=self._keys.start, read_opt=bounds)
+            self._engine = bounds, items, store.handle.iter(bounds)
+            store.views.add(self)
 
     @property
     def is_open(self) -> bool:
-        return self._items is not None
+        return self._engine is not None
 
     def release(self) -> None:
-        self._items = self._family = None
+        self._engine = None
 
-    def chunks(self) -> Chunks:
-        while True:
-            if self._items is None:
-                raise StoreClosed("the store was closed during this scan")
-            chunk = list(islice(self._items, CHUNK_ROWS))
-            if len(chunk) < CHUNK_ROWS:
-                self.release()
-                yield chunk
-                return
-            yield chunk
+    async def chunk(self) -> list[RawRow]:
+        if self._is_done:
+            return []
+        if self._is_new:
+            self.open()
+        engine = self._engine
+        if engine is None:
+            raise StoreClosed("the store was closed during this scan")
+        rows: list[RawRow] = list(islice(engine[1], self._rows))
+        if rows:
+            self._last = rows[-1][0]
+        if len(rows) < self._rows:
+            self._check_end(engine[2])
+            self._is_done = True
+            self.release()
+        return rows
+
+    def _check_end(self, witness: Any) -> None:
+        if self._last is not None:
+            witness.seek(self._last)
+            if witness.valid():
+                witness.next()
+        elif self._keys.start is not None:
+            witness.seek(self._keys.start)
+        else:
+            witness.seek_to_first()
+        if witness.valid():
+            raise DatabaseError("a scan ended before its last row; nothing was concluded from it", hint="run it again")
+        check_status(witness)
 
 
 class Pin:
@@ -57,40 +102,40 @@ class Pin:
 
     def __init__(self, family: Any) -> None:
         self._iterator: Any = family.iter()
-        self._family = family  # as in Cursor
         self._user: object = None
         self._lock = threading.Lock()
 
     def release(self) -> None:
         with self._lock:
-            self._iterator = self._family = None
+            self._iterator = None
 
-    def fetch(self, key: bytes) -> bytes | None:
+    def get(self, key: bytes) -> bytes | None:
         with self._lock:
             iterator = self._seek(key, None)
-            if not iterator.valid() or iterator.key() != key:
+            if not iterator.valid():
+                check_status(iterator)
+                return None
+            if iterator.key() != key:
                 return None
             value: bytes = iterator.value()
             return value
 
-    def chunks(self, keys: KeyRange) -> Chunks:
-        user, position = object(), keys.start or b"\0"
-        while True:
-            with self._lock:
-                iterator = self._iterator if self._user is user else self._seek(position, user)
-                if iterator is None:
-                    raise StoreClosed("the snapshot was closed during this scan")
-                chunk: list[tuple[bytes, bytes]] = []
-                while len(chunk) < CHUNK_ROWS and iterator.valid():
-                    key = iterator.key()
-                    if keys.end is not None and key >= keys.end:
-                        break
-                    chunk.append((key, iterator.value()))
-                    iterator.next()
-            yield chunk
-            if len(chunk) < CHUNK_ROWS:
-                return
-            position = chunk[-1][0] + b"\0"
+    def chunk(self, user: object, position: bytes, end: bytes | None) -> list[RawRow]:
+        """The next rows from `position` on; `user` says whose pass it is."""
+        with self._lock:
+            iterator = self._iterator if self._user is user else self._seek(position, user)
+            if iterator is None:
+                raise StoreClosed("the snapshot was closed during this scan")
+            rows: list[RawRow] = []
+            while len(rows) < CHUNK_ROWS and iterator.valid():
+                key = iterator.key()
+                if end is not None and key >= end:
+                    break
+                rows.append((key, iterator.value()))
+                iterator.next()
+            if not iterator.valid():
+                check_status(iterator)
+            return rows
 
     def _seek(self, key: bytes, user: object) -> Any:
         if self._iterator is None:
@@ -100,21 +145,24 @@ class Pin:
         return self._iterator
 
 
-def newest_chunks(sources: Sequence[Chunks]) -> Chunks:
-    """Rows of several families in key order; of a key that several have, the first family's row."""
-    rows = _newest_of(sources)
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        yield chunk
+class PinnedRows:
+    """One pass over a range of a pin."""
+
+    def __init__(self, pin: Pin, keys: KeyRange) -> None:
+        self._pin = pin
+        self._user = object()  # not this object itself: a cycle would keep the pin alive
+        self._position = keys.start or b"\0"
+        self._end = keys.end
+
+    async def chunk(self) -> list[RawRow]:
+        rows = self._pin.chunk(self._user, self._position, self._end)
+        if rows:
+            self._position = rows[-1][0] + b"\0"
+        return rows
 
 
-def _newest_of(sources: Sequence[Chunks]) -> RawRows:
-    last: bytes | None = None
-    for key, _, raw in heapq.merge(*(_ranked(rank, chunks) for rank, chunks in enumerate(sources))):
-        if key != last:
-            last = key
-            yield key, raw
-
-
-def _ranked(rank: int, chunks: Chunks) -> Iterator[tuple[bytes, int, bytes]]:
-    for key, raw in chain.from_iterable(chunks):
-        yield key, rank, raw
+class RocksSnapshot(AsyncSnapshot):
+    def release(self) -> None:
+        pin = self.end()
+        if pin is not None:
+            pin.release()

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, is_clock_error, load
@@ -62,27 +63,13 @@ async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
     """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
     slatedb = load()
     for _ in range(_ATTEMPTS):
-        tree = await _find(admin, segment)
+        found = trees(await admin.read_manifest(None))
+        tree = next((tree for tree in found if tree.segment == segment), None)
         if tree is None or is_over():
             break
         if await _run(admin, _tiered(slatedb, tree, tree.views, tree.runs), is_over):
             return tree.bytes
     return 0
-
-
-async def drain(admin: Any, segment: bytes, *, is_over: IsOver) -> bool:
-    """Drop a whole segment without reading it."""
-    slatedb = load()
-    for _ in range(_ATTEMPTS):
-        tree = await _find(admin, segment)
-        if tree is None:
-            return True
-        sources = _sources(slatedb, tree.views, tree.runs)
-        if await _run(admin, slatedb.CompactionSpec.DRAIN_SEGMENT(segment=segment, sources=sources), is_over):
-            return True
-        if is_over():
-            break
-    return False
 
 
 async def compact_aged(
@@ -126,8 +113,13 @@ async def drop_compactor_checkpoints(admin: Any) -> int:
     return others
 
 
-async def collect_garbage(admin: Any) -> None:
+async def collect_garbage(admin: Any, path: Path | None) -> None:
+    """The engine marks how far it has deleted manifests in a file that it can create in a directory (`path`) but not
+    change: with the mark of an earlier time left there, it would delete none any more."""
     slatedb = load()
+    if path is not None:
+        for mark in (path / "gc").glob("*.boundary"):
+            mark.unlink(missing_ok=True)
 
     def at_once() -> Any:
         return slatedb.GarbageCollectorDirectoryOptions(interval_ms=None, min_age_ms=0, dry_run=False)
@@ -142,11 +134,6 @@ async def collect_garbage(admin: Any) -> None:
             detach_options=None,
         )
     )
-
-
-async def _find(admin: Any, segment: bytes) -> Tree | None:
-    found = trees(await admin.read_manifest(None))
-    return next((tree for tree in found if tree.segment == segment), None)
 
 
 async def _run(admin: Any, spec: Any, is_over: IsOver) -> bool:
@@ -177,14 +164,9 @@ async def _submit(admin: Any, spec: Any) -> Any:
 
 
 def _tiered(slatedb: Any, tree: Tree, views: tuple[str, ...], runs: tuple[int, ...]) -> Any:
+    sources = [slatedb.SourceId.SST_VIEW(id) for id in views] + [slatedb.SourceId.SORTED_RUN(id) for id in runs]
     destination = min(runs) if runs else tree.next_run
-    return slatedb.CompactionSpec.TIERED(
-        segment=tree.segment, sources=_sources(slatedb, views, runs), destination=destination
-    )
-
-
-def _sources(slatedb: Any, views: tuple[str, ...], runs: tuple[int, ...]) -> list[Any]:
-    return [slatedb.SourceId.SST_VIEW(id) for id in views] + [slatedb.SourceId.SORTED_RUN(id) for id in runs]
+    return slatedb.CompactionSpec.TIERED(segment=tree.segment, sources=sources, destination=destination)
 
 
 def _oldest_within(tree: Tree, budget: int, *, allow_first: bool) -> tuple[tuple[str, ...], tuple[int, ...], int]:

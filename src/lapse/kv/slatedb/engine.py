@@ -6,8 +6,6 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +15,6 @@ from lapse.errors import (
     DatabaseError,
     DatabaseUnavailable,
     Fenced,
-    LapseError,
     MissingExtra,
     StoreClosed,
     StoreLocked,
@@ -43,16 +40,6 @@ def load() -> Any:
     except ImportError as error:
         raise MissingExtra("SlateDB (slatedb)", "kv") from error
     return slatedb
-
-
-@contextmanager
-def engine_errors(url: StoreUrl) -> Iterator[None]:
-    try:
-        yield
-    except LapseError:
-        raise
-    except Exception as error:
-        raise translate(url, error) from error
 
 
 def translate(url: StoreUrl, error: Exception) -> Exception:
@@ -150,10 +137,10 @@ def remove_half_written(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def data_files(path: Path) -> list[Path]:
+def data_files(path: Path, parts: tuple[str, ...] = ("wal", "compacted")) -> list[Path]:
     """Files that hold rows. An empty one is how a writer says in the log that it took over."""
     found = []
-    for part in ("wal", "compacted"):
+    for part in parts:
         for file in (path / part).glob("**/*"):
             try:
                 status = file.stat()

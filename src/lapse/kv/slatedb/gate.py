@@ -18,6 +18,10 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
 
+    @property
+    def is_taken(self) -> bool:
+        return self._alone.locked()
+
     def try_enter(self) -> bool:
         """Enter without waiting, if nobody is alone inside."""
         if self._alone.locked():
@@ -27,10 +31,13 @@ class Gate:
             self._empty.clear()
         return True
 
-    async def enter(self) -> None:
+    async def __aenter__(self) -> None:
         while not self.try_enter():
             async with self._alone:
                 pass
+
+    async def __aexit__(self, *error: object) -> None:
+        self.leave()
 
     def leave(self) -> None:
         self._passing -= 1

@@ -1,15 +1,13 @@
-"""How keys look inside SlateDB.
+"""How keys look inside SlateDB: Lapse's own begin with `RESERVED`, a row's key is the user's.
 
-Lapse's own keys begin with `RESERVED`. Without buckets a row's key is the user's; with buckets it begins with
-a byte and the bucket's number, which SlateDB uses to keep each bucket in a segment of its own.
+In a store that once had time buckets every row's key begins with `SEGMENT`, because its database is cut into segments
+for good; and while it has them, with a byte and the bucket's number.
 """
 
 from __future__ import annotations
 
-from lapse.errors import InvalidValue
-from lapse.kv.keys import KeyRange, check_key
+from lapse.kv.keys import RESERVED, KeyRange
 
-RESERVED = b"\x00lapse/"
 LAST_RESERVED = RESERVED + b"\xff" * 16
 _AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 BUCKET_MARK = b"\x01"
@@ -21,15 +19,11 @@ def meta_key(name: bytes) -> bytes:
     return RESERVED + name
 
 
-def check_user_key(key: bytes) -> bytes:
-    check_key(key)
-    if key.startswith(RESERVED):
-        raise InvalidValue("key", key, f"must not begin with {RESERVED!r}, which Lapse keeps for itself")
-    return key
-
-
 def bucket_prefix(id: int) -> bytes:
     return BUCKET_MARK + id.to_bytes(BUCKET_PREFIX_BYTES - 1, "big")
+
+
+SEGMENT = bucket_prefix(0)
 
 
 def prefix_length(key: bytes) -> int | None:
@@ -46,7 +40,9 @@ def without_reserved(keys: KeyRange) -> list[KeyRange]:
     return [part for part in (below, above) if not part.is_empty]
 
 
-def in_bucket(id: int, keys: KeyRange) -> KeyRange:
-    prefix = bucket_prefix(id)
-    end = bucket_prefix(id + 1) if keys.end is None else prefix + keys.end
+def within(prefix: bytes, keys: KeyRange) -> KeyRange:
+    """The range as it lies behind a prefix, if there is one."""
+    if not prefix:
+        return keys
+    end = prefix[:-1] + bytes([prefix[-1] + 1]) if keys.end is None else prefix + keys.end
     return KeyRange(start=prefix + (keys.start or b""), end=end)

@@ -2,149 +2,196 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, NotFound, Refused, StoreLocked
 from lapse.kv import format as stored
-from lapse.kv.aio.abc import AsyncStore
-from lapse.kv.buckets import read_buckets
 from lapse.kv.clock import StoreClock
-from lapse.kv.format import StoreFormat, check_bucket
-from lapse.kv.options import Options, Unset
-from lapse.kv.slatedb.engine import WriterLock, engine_errors, extractor, load, object_store, settings
-from lapse.kv.slatedb.foreign import ForeignSlateStore
+from lapse.kv.format import StoreFormat
+from lapse.kv.options import Options
+from lapse.kv.slatedb.deadline import Deadline, Guarded
+from lapse.kv.slatedb.engine import LOCK_FILE, WriterLock, extractor, load, object_store, settings, translate
 from lapse.kv.slatedb.keyspace import EXTRACTOR_NAME, meta_key
-from lapse.kv.slatedb.purge import restore_bounds
 from lapse.kv.slatedb.store import SlateStore
+from lapse.kv.slatedb.upgrade import without_buckets
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
-from lapse.kv.units import EMPTY, pack_units
 from lapse.kv.url import StoreUrl
 
+_LEFT_BY_CREATION = (LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
+"""What a directory has in it that is to become a store, after a process was killed over that."""
 
-async def open_store(url: StoreUrl, options: Options) -> AsyncStore:
-    clock = StoreClock(options.clock)
+
+async def open_store(url: StoreUrl, options: Options) -> SlateStore:
     load()
     if url.path is not None and url.path.is_file():  # the engine would try again for ever
         raise ForeignStore(f"{url.path} is a file and no SlateDB store", hint="give the path of a new directory")
     if url.path is not None and not url.path.parent.is_dir():
         _check_may_create(url, options)
         url.path.parent.mkdir(parents=True)
-    with engine_errors(url):
+    try:
         place, name = object_store(url)
-        admin = load().AdminBuilder(name, place).build()
-        manifest = await admin.read_manifest(None)
+        deadline = Deadline(url, options.timeout_s)
+        opening = _Opening(
+            url=url,
+            options=options,
+            clock=StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms),
+            place=place,
+            name=name,
+            deadline=deadline,
+            admin=Guarded(load().AdminBuilder(name, place).build(), deadline),
+        )
+        return await opening.run()
+    except LapseError:
+        raise
+    except Exception as error:
+        raise translate(url, error) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Opening:
+    url: StoreUrl
+    options: Options
+    clock: StoreClock
+    place: Any
+    name: str
+    deadline: Deadline
+    admin: Any
+
+    async def run(self) -> SlateStore:
+        manifest = await self.admin.read_manifest(None)
         if manifest is None:
-            return await _create(url, options, clock, place, name, admin)
-        reader, segmented = await _open_reader(place, name)
+            return await self._create(segmented=False)
+        with self.deadline:
+            found, segmented = await _open_reader(self.place, self.name)
+        reader: Any = Guarded(found, self.deadline)
         try:
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
             if raw is None:
-                return _foreign(url, options, clock, reader)
+                await self._check_unfinished(reader)
+                return await self._create(segmented=segmented)
             format = stored.read_format(raw)
-            check_bucket(format, options)
             mark_ms = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY)))
-            if options.read_only:
-                return await _read_only(url, options, clock, format, reader, admin, mark_ms)
-            _check_clock(clock, format, manifest, mark_ms, options)
+            if self.options.read_only:
+                return await self._read_only(format, reader, mark_ms)
+            self._check_clock(format, manifest, mark_ms)
+            self._check_owner(await reader.get(meta_key(stored.OWNER_KEY)))
         except BaseException:
             await reader.shutdown()
             raise
         await reader.shutdown()
-        lock = WriterLock(url)
+        lock = WriterLock(self.url)
         try:
-            handle, recorder = await _open_writer(url, place, name, segmented)
-            return await _finish(url, options, clock, format, handle, admin, recorder, lock, mark_ms)
+            handle, recorder = await self._open_writer(segmented)
+            if format.bucket_ms:
+                format = await without_buckets(handle, self.admin, format)
+            state = self._state(format)
+            names = (stored.DEFAULT_TTL_KEY, stored.WRITTEN_KEY)
+            default, written = [await handle.get(meta_key(name)) for name in names]
+            words = state.first_words(mark_ms=mark_ms, default=default, written=written)
+            return await self._finish(state, words, handle, recorder, lock)
         except BaseException:
             lock.release()
             raise
 
+    async def _create(self, *, segmented: bool) -> SlateStore:
+        url, clock = self.url, self.clock
+        _check_may_create(url, self.options)
+        if url.path is not None and url.path.exists():
+            strange = [file for file in url.path.iterdir() if file.name not in _LEFT_BY_CREATION]
+            if strange:
+                raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give a new directory")
+        format = StoreFormat(
+            engine=url.engine,
+            created_ms=clock.now_ms(),
+            engine_expiry=clock.is_system and not segmented,
+            segmented=segmented,
+            snapshot_lifetime_ms=self.options.snapshot_lifetime_ms if clock.is_system and not segmented else 0,
+        )
+        lock = WriterLock(url)
+        try:
+            handle, recorder = await self._open_writer(segmented)
+            state = self._state(format)
+            return await self._finish(state, state.birth_words(), handle, recorder, lock)
+        except BaseException:
+            lock.release()
+            raise
 
-async def _create(url: StoreUrl, options: Options, clock: StoreClock, place: Any, name: str, admin: Any) -> SlateStore:
-    _check_may_create(url, options)
-    if url.path is not None and url.path.exists() and any(url.path.iterdir()):
-        raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give the path of a new directory")
-    # Buckets hold versions of a key in several trees: were the engine to purge the newest, an older one would
-    # show.
-    engine_expiry = clock.is_system and not options.bucket_ms
-    format = StoreFormat(
-        engine=url.engine,
-        created_ms=clock.now_ms(),
-        bucket_ms=options.bucket_ms,
-        engine_expiry=engine_expiry,
-        snapshot_lifetime_ms=options.snapshot_lifetime_ms if engine_expiry else 0,
-    )
-    lock = WriterLock(url)
-    try:
-        handle, recorder = await _open_writer(url, place, name, bool(options.bucket_ms))
-        batch = load().WriteBatch()
-        batch.put(meta_key(stored.UNITS_KEY), pack_units([EMPTY]))
-        batch.put(meta_key(stored.MARK_KEY), stored.pack_mark(clock.now_ms()))
-        batch.put(meta_key(stored.FORMAT_KEY), format.to_bytes())
-        await handle.write(batch)
-        await handle.flush()
-        return await _finish(url, options, clock, format, handle, admin, recorder, lock, 0, is_new=True)
-    except BaseException:
-        lock.release()
-        raise
+    def _state(self, format: StoreFormat) -> State:
+        return State(url=self.url, options=self.options, format=format, clock=self.clock, translate=translate)
+
+    async def _finish(
+        self, state: State, words: dict[bytes, bytes], handle: Any, recorder: Any, lock: WriterLock
+    ) -> SlateStore:
+        store = SlateStore(
+            state=state, handle=handle, admin=self.admin, recorder=recorder, lock=lock, deadline=self.deadline
+        )
+        await store.put_meta(words)
+        await store.sync()
+        return store
+
+    async def _read_only(self, format: StoreFormat, reader: Any, mark_ms: int) -> SlateStore:
+        if format.bucket_ms:
+            raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
+        self.clock.start_at(mark_ms)
+        state = self._state(format)
+        state.first_words(mark_ms=mark_ms, default=await reader.get(meta_key(stored.DEFAULT_TTL_KEY)), written=None)
+        return SlateStore(
+            state=state, handle=reader, admin=self.admin, recorder=None, lock=None, deadline=self.deadline
+        )
+
+    async def _open_writer(self, segmented: bool) -> tuple[Any, Any]:
+        slatedb = load()
+        builder, recorder = slatedb.DbBuilder(self.name, self.place), slatedb.DefaultMetricsRecorder()
+        builder.with_settings(settings(self.url))
+        builder.with_metrics_recorder(recorder)
+        if segmented:
+            builder.with_segment_extractor(extractor())
+        with self.deadline:
+            return Guarded(await builder.build(), self.deadline), recorder
+
+    async def _check_unfinished(self, reader: Any) -> None:
+        """A database without a single key: a process was killed while it created it."""
+        rows = await reader.scan(load().KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False))
+        if await rows.next_batch(1) or self.options.read_only:
+            raise ForeignStore(f"{self.url} was not written by Lapse", hint="copy its rows to a new store")
+        await reader.shutdown()
+
+    def _check_owner(self, raw: bytes | None) -> None:
+        """In an object store nothing keeps a second writer out, and it would cut off the first."""
+        if raw and not self.options.take_over:
+            raise StoreLocked(
+                f"{self.url} is open for writing ({raw.decode(errors='replace')})",
+                hint="purge it from that process; if it is gone for good, open the store once with take_over=True",
+            )
+
+    def _check_clock(self, format: StoreFormat, manifest: Any, mark_ms: int) -> None:
+        clock, options = self.clock, self.options
+        if format.engine_expiry and not clock.is_system:
+            raise InvalidValue(
+                "clock",
+                type(options.clock).__name__,
+                "cannot be used: this store was created with the system's clock, and its engine purges by that",
+                hint="create the store with the clock it is to be used with",
+            )
+        if not options.trust_clock:
+            clock.resume(mark_ms, wait_s=options.clock_wait_s)
+        # The engine keeps a mark of its own and would stall for ten seconds at the first write before it says so.
+        system, tick_ms = StoreClock(), manifest.last_l0_clock_tick
+        try:
+            system.resume(tick_ms, wait_s=options.clock_wait_s)
+        except ClockBehind:
+            raise ClockBehind(
+                f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
+                hint="set the system's clock right, or open the store with read_only=True and copy its rows",
+            ) from None
 
 
 def _check_may_create(url: StoreUrl, options: Options) -> None:
     if options.read_only or not options.create:
         hint = "leave out read_only=True and create=False to create it"
         raise NotFound(f"there is no store at {url}", hint=hint)
-
-
-async def _finish(
-    url: StoreUrl,
-    options: Options,
-    clock: StoreClock,
-    format: StoreFormat,
-    handle: Any,
-    admin: Any,
-    recorder: Any,
-    lock: WriterLock,
-    mark_ms: int,
-    *,
-    is_new: bool = False,
-) -> SlateStore:
-    state = State(url=url, options=options, format=format, clock=clock)
-    state.mark_ms = mark_ms
-    state.default = stored.read_default(await handle.get(meta_key(stored.DEFAULT_TTL_KEY)))
-    state.written = await restore_bounds(handle, is_new=is_new)
-    if not isinstance(options.default_ttl, Unset):
-        state.default = options.default_ttl
-        await handle.put(meta_key(stored.DEFAULT_TTL_KEY), stored.pack_default(state.default))
-        await handle.flush()
-    raw = await handle.get(meta_key(stored.BUCKETS_KEY))
-    buckets = read_buckets(raw, width_ms=format.bucket_ms) if format.bucket_ms else None
-    return SlateStore(state=state, handle=handle, admin=admin, recorder=recorder, buckets=buckets, lock=lock)
-
-
-async def _read_only(
-    url: StoreUrl,
-    options: Options,
-    clock: StoreClock,
-    format: StoreFormat,
-    reader: Any,
-    admin: Any,
-    mark_ms: int,
-) -> SlateStore:
-    state = State(url=url, options=options, format=format, clock=clock)
-    state.mark_ms = mark_ms
-    state.default = stored.read_default(await reader.get(meta_key(stored.DEFAULT_TTL_KEY)))
-    raw = await reader.get(meta_key(stored.BUCKETS_KEY))
-    buckets = read_buckets(raw, width_ms=format.bucket_ms) if format.bucket_ms else None
-    return SlateStore(state=state, handle=reader, admin=admin, recorder=None, buckets=buckets, lock=None)
-
-
-def _foreign(url: StoreUrl, options: Options, clock: StoreClock, reader: Any) -> AsyncStore:
-    if not options.read_only:
-        raise ForeignStore(
-            f"{url} was not written by Lapse",
-            hint="open it with read_only=True, or copy its rows to a new store",
-        )
-    return ForeignSlateStore(url=url, reader=reader, clock=clock)
 
 
 async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
@@ -162,33 +209,3 @@ async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
             if segmented or f'"{EXTRACTOR_NAME}"' not in error.message:
                 raise
     raise AssertionError("unreachable")
-
-
-async def _open_writer(url: StoreUrl, place: Any, name: str, segmented: bool) -> tuple[Any, Any]:
-    slatedb = load()
-    builder, recorder = slatedb.DbBuilder(name, place), slatedb.DefaultMetricsRecorder()
-    builder.with_settings(settings(url))
-    builder.with_metrics_recorder(recorder)
-    if segmented:
-        builder.with_segment_extractor(extractor())
-    return await builder.build(), recorder
-
-
-def _check_clock(clock: StoreClock, format: StoreFormat, manifest: Any, mark_ms: int, options: Options) -> None:
-    if format.engine_expiry and not clock.is_system:
-        raise InvalidValue(
-            "clock",
-            type(options.clock).__name__,
-            "cannot be used: this store was created with the system's clock, and its engine purges by that",
-            hint="create the store with the clock it is to be used with",
-        )
-    clock.resume(mark_ms, wait_s=options.clock_wait_s)
-    # The engine keeps a mark of its own and would stall for ten seconds at the first write before it says so.
-    system, tick_ms = StoreClock(), manifest.last_l0_clock_tick
-    try:
-        system.resume(tick_ms, wait_s=options.clock_wait_s)
-    except ClockBehind:
-        raise ClockBehind(
-            f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
-            hint="set the system's clock right, or open the store with read_only=True",
-        ) from None

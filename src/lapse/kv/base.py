@@ -1,0 +1,382 @@
+"""A store, whatever its engine: everything that is not the engine's own is written here, once.
+
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.runner.Direct` runs them
+where they are called. `lapse.kv.adapt` makes the synchronous interface of both.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import WeakSet
+
+from lapse.errors import StoreClosed, Unsupported
+from lapse.kv import format as stored
+from lapse.kv.budget import Budget
+from lapse.kv.census import Census
+from lapse.kv.history import read_history
+from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value
+from lapse.kv.options import DurationLike, MergeFunction
+from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.row import header
+from lapse.kv.state import Stamp, State
+from lapse.kv.ttl import Ttl, TtlLike, from_millis, read_default
+from lapse.kv.values import Preview, PurgeRecord, PurgeResult, Stats
+from lapse.kv.written import Written
+
+if TYPE_CHECKING:
+    from lapse.kv.purge import Purge
+    from lapse.kv.slatedb.transaction import AsyncTransaction
+
+
+class Gate(Protocol):
+    """Writes pass `async with gate`; a read-modify-write, or a purge's look-then-delete, is `alone()` inside. Nothing
+    of the caller's runs in either."""
+
+    @property
+    def is_taken(self) -> bool: ...
+    def alone(self) -> AbstractAsyncContextManager[None]: ...
+    async def __aenter__(self) -> None: ...
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+class AsyncStore(AsyncReader):
+    mark_step_ms: int
+    """How far the clock moves before its mark is saved again: what a crash can forget of the time."""
+    purge_batch_rows: int
+    """Rows that a purge removes in one step, some milliseconds: what a writer may have to wait for."""
+
+    def __init__(self, *, state: State, handle: Any, gate: Gate, purge_gate: Gate) -> None:
+        self.state = state
+        self.store = self
+        self.handle = handle
+        self.clock = state.clock
+        self.gate = gate
+        self.purge_gate = purge_gate
+        self.views: WeakSet[View] = WeakSet()
+
+    # What an engine does
+
+    @abstractmethod
+    async def fetch_from(self, handle: Any, key: bytes) -> bytes | None: ...
+
+    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [await self.fetch_from(self.handle, key) for key in keys]
+
+    @abstractmethod
+    def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks: ...
+
+    @abstractmethod
+    async def chunks_now(self, keys: KeyRange) -> Chunks:
+        """Rows as they are now, whatever is written meanwhile."""
+
+    @abstractmethod
+    async def write(self, rows: Sequence[Any], ttl: TtlLike, deletes: Sequence[bytes] = ()) -> int:
+        """All together; a row is `(key, value)` or `(key, value, ttl)`. The caller is inside the gate."""
+
+    @abstractmethod
+    async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
+        """One row, header included. The caller is alone inside the gate."""
+
+    @abstractmethod
+    async def delete_rows(self, keys: Sequence[bytes]) -> None:
+        """By a purge: not counted as a write. The caller is alone inside the gate."""
+
+    @abstractmethod
+    def version(self) -> int:
+        """Another number after every write: a purge that has seen no other need not look at a row again."""
+
+    @abstractmethod
+    async def meta_value(self, name: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    async def put_meta(self, values: dict[bytes, bytes]) -> None:
+        """In this order, or together."""
+
+    @abstractmethod
+    async def size(self) -> int:
+        """Bytes of the store: of its files where it has files, else of the tables it refers to."""
+
+    @abstractmethod
+    async def sync(self) -> None:
+        """Make every write so far survive a crash of the machine."""
+
+    @abstractmethod
+    async def let_go(self) -> None:
+        """Close the engine."""
+
+    @abstractmethod
+    async def sleep(self, seconds: float) -> None: ...
+
+    @abstractmethod
+    async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
+        """Call a function of the caller's, where it holds nothing up."""
+
+    @abstractmethod
+    async def pin(self) -> AsyncSnapshot: ...
+
+    @abstractmethod
+    def new_purge(self, budget: Budget, stop: threading.Event | None) -> Purge: ...
+
+    def take_back(self, written: Written) -> None:
+        """What a purge has taken and not looked at."""
+        self.state.written.absorb(written)
+
+    def estimated_rows(self) -> int | None:
+        return None
+
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        """Methods of the synchronous store that the engine has faster ones of."""
+        return {}
+
+    # Looking
+
+    @property
+    def url(self) -> str:
+        return str(self.state.url)
+
+    @property
+    def default_ttl(self) -> timedelta | str | None:
+        return self.state.default_ttl()
+
+    def read_ms(self) -> int:
+        if self.state.closed:
+            raise StoreClosed(f"{self.url} is closed")
+        return self.state.clock.now_ms()
+
+    async def snapshot(self) -> AsyncSnapshot:
+        with self.state.engine_errors():
+            await self.save_mark(self.read_ms())
+            return await self.pin()
+
+    async def transaction(self) -> AsyncTransaction:
+        raise Unsupported(
+            "RocksDB's Python binding has no transactions",
+            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
+        )
+
+    async def stats(self, *, count: bool = False) -> Stats:
+        state = self.state
+        state.check_open()
+        with state.engine_errors():
+            census = await self.count() if count else None
+            oldest_ms = census.oldest_ms if census is not None and census.expired else None
+            if census is not None:
+                state.metrics.looked_at(expired=census.expired, oldest_ms=oldest_ms)
+            return Stats(
+                url=self.url,
+                engine=state.url.engine,
+                format_version=state.format.version,
+                default_ttl=None if state.default is None else str(state.default),
+                rows=self.estimated_rows() if census is None else census.rows,
+                expired=None if census is None else census.expired,
+                oldest_expired=None if oldest_ms is None else from_millis(oldest_ms),
+                unreadable=None if census is None else census.unreadable,
+                paused=await self.paused(),
+                counted=count,
+                bytes=await self.size(),
+                open_snapshots=state.open_readers,
+                clock_mark=from_millis(max(state.mark_ms, 0)),
+                last_purge=await self._last_purge(),
+            )
+
+    async def preview(self) -> Preview:
+        self.state.check_open()
+        with self.state.engine_errors():
+            census = await self.count()
+            return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
+
+    async def history(self) -> list[PurgeRecord]:
+        self.state.check_open()
+        return read_history(await self.meta_value(stored.HISTORY_KEY))
+
+    async def paused(self) -> str | None:
+        raw = await self.meta_value(stored.PAUSE_KEY)
+        return raw.decode() if raw else None
+
+    async def count(self) -> Census:
+        census, chunks = Census(self.state.clock.now_ms()), self.chunks(EVERYTHING)
+        while found := await chunks.chunk():
+            census.add(found)
+        return census
+
+    async def _last_purge(self) -> datetime | None:
+        purged_ms = stored.read_mark(await self.meta_value(stored.PURGE_KEY))
+        return from_millis(purged_ms) if purged_ms else None
+
+    # Writing
+
+    async def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        await self.put_many([(key, value)], ttl)
+
+    async def put_many(
+        self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
+    ) -> int:
+        self.state.check_writable()
+        taken = rows if isinstance(rows, list) else list(rows)
+        return await self.write_all(taken, ttl) if taken else 0
+
+    async def delete(self, key: bytes) -> None:
+        self.state.check_writable()
+        await self.write_all([], deletes=[check_key(key)])
+
+    async def write_all(self, rows: Sequence[Any], ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
+        async with self.gate:
+            self.state.check_writable()
+            with self.state.engine_errors():
+                return await self.write(rows, ttl, deletes)
+
+    async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
+        self.state.check_writable()
+        async with self.gate.alone():
+            now_ms = self.state.clock.now_ms()
+            stamp = self.state.stamp(ttl, now_ms)
+            found = await self.row(key, now_ms)
+            if found is None:
+                return False
+            head = header(created_ms=found.created_ms, expires_ms=stamp.expires_ms)
+            with self.state.engine_errors():
+                await self.put_row(key, head + found.value, stamp)
+            return True
+
+    async def persist(self, key: bytes) -> bool:
+        return await self.touch(key, Ttl.NO_EXPIRY)
+
+    async def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        self.state.check_writable()
+        function = self.state.merge_function()
+        check_value(operand)
+        self.state.check_ttl(ttl)
+        while True:
+            found = await self.row(key, self.state.clock.now_ms())
+            value = check_value(await self.call(function, None if found is None else found.value, operand))
+            async with self.gate.alone():
+                now_ms = self.state.clock.now_ms()
+                if await self.row(key, now_ms) == found:  # else another write came in between, or it has expired
+                    stamp = self.state.stamp(ttl, now_ms)
+                    with self.state.engine_errors():
+                        await self.put_row(key, stamp.head + value, stamp)
+                    return value
+
+    def batch(self) -> AsyncBatch:
+        self.state.check_writable()
+        return AsyncBatch(self)
+
+    # Keeping house
+
+    async def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
+        default = read_default(ttl)
+        await self._set_meta(stored.DEFAULT_TTL_KEY, stored.pack_default(default))
+        async with self.gate:
+            self.state.default = default
+            self.state.stamps.clear()
+
+    async def pause(self, reason: str = "paused") -> None:
+        await self._set_meta(stored.PAUSE_KEY, reason.encode() or b"paused")
+
+    async def resume(self) -> None:
+        await self._set_meta(stored.PAUSE_KEY, b"")
+
+    async def _set_meta(self, name: bytes, value: bytes) -> None:
+        self.state.check_writable()
+        with self.state.engine_errors():
+            await self.put_meta({name: value})
+        await self.flush()
+
+    async def purge(
+        self,
+        *,
+        within: DurationLike | None = None,
+        max_rows: int | None = None,
+        rows_per_second: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> PurgeResult:
+        self.state.check_writable()
+        budget = Budget.read(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+        try:
+            with self.state.engine_errors():
+                async with self.purge_gate.alone():
+                    result = await self.new_purge(budget, stop).run()
+        except Exception:
+            self.state.metrics.purge_failed()
+            raise
+        self.state.metrics.purge_finished(result, self.state.clock.now_ms())
+        return result
+
+    async def save_mark(self, now_ms: int) -> None:
+        state = self.state
+        if now_ms - state.mark_ms >= self.mark_step_ms and not state.options.read_only:
+            state.mark_ms = now_ms
+            await self.put_meta({stored.MARK_KEY: stored.pack_mark(now_ms)})
+
+    async def flush(self) -> None:
+        self.state.check_open()
+        if not self.state.options.read_only:
+            with self.state.engine_errors():
+                await self.sync()
+
+    async def close(self) -> None:
+        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
+        if self.state.closed:
+            return
+        self.state.closed = True
+        self.state.stamps.clear()
+        for view in list(self.views):
+            view.release()
+        with self.state.engine_errors():
+            try:
+                if not self.state.options.read_only:
+                    await self.put_meta(self.state.last_words(is_purging=self.purge_gate.is_taken))
+            finally:
+                await self.let_go()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        await self.close()
+
+
+class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
+    """A batch that could not be written still has its writes, to be committed again."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._writes: dict[bytes, tuple[bytes, bytes | None, TtlLike]] = {}
+        self._ttls: set[TtlLike] = {Ttl.DEFAULT}
+        """Those that were looked at; whether a moment is still to come is seen at the commit."""
+
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        if type(key) is not bytes or type(value) is not bytes or key < LOWEST_KEY or len(key) > MAX_KEY_BYTES:
+            check_key(key)
+            check_value(value)
+        if ttl.__hash__ is None or ttl not in self._ttls:
+            self._store.state.check_ttl(ttl)
+            self._ttls.add(ttl)
+        self._writes[key] = (key, value, ttl)
+
+    def delete(self, key: bytes) -> None:
+        self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    async def commit(self) -> None:
+        self._store.state.check_writable()
+        writes = self._writes.values()
+        if writes:
+            deletes = [key for key, value, _ in writes if value is None]
+            puts = [write for write in writes if write[1] is not None] if deletes else list(writes)
+            await self._store.write_all(puts, deletes=deletes)
+            self._writes = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None:
+            await self.commit()

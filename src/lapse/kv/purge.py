@@ -1,0 +1,287 @@
+"""Removing expired rows: where to look, what may go and what is said about it, whatever the engine.
+
+How the rest goes, and how the bytes of what is gone are freed and looked for, is the engine's.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from lapse.kv import format as stored
+from lapse.kv.base import AsyncStore
+from lapse.kv.budget import Budget, Spending
+from lapse.kv.history import with_result
+from lapse.kv.keys import KeyRange
+from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
+from lapse.kv.ttl import NEVER_MS, from_millis
+from lapse.kv.units import Unit, UnitBuilder, Units, join, pack_units, read_units
+from lapse.kv.values import PurgeResult, Verification
+from lapse.kv.verify import Sample
+from lapse.kv.written import Written
+
+_LOOK_S = 0.1
+"""How long a purge may rest without looking whether it is to stop."""
+
+
+class Purge(ABC):
+    """One purge. `physical` is one that goes on until the bytes are gone."""
+
+    keys_after_ms: int
+    """Such a purge forgets the keys of rows that expire later than this: the key of a row that is gone is not kept."""
+
+    def __init__(self, store: AsyncStore, budget: Budget, stop: threading.Event | None) -> None:
+        self._store = store
+        self.state = state = store.state
+        self.spending = Spending(budget, stop)
+        self.physical = budget.within_s is not None
+        self.cutoff_ms, self.now_ms = state.cutoff_ms()
+        self.hold_until_ms = self.now_ms
+        """Rows that expired between the cutoff and this time are kept for an open snapshot."""
+        self.sample = Sample()
+        self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
+        self.held_since_ms = NEVER_MS
+        self.unfinished = False
+        self.can_count = True
+        """False where only the engine knows what is left."""
+        self.kept: list[Unit] = []
+        """What the store is cut into once all units that can hold an expired row were read."""
+        self.reasons: list[str] = []
+
+    async def run(self) -> PurgeResult:
+        store = self._store
+        before = await store.size()
+        if (why := await store.paused()) is not None:
+            self.leave_rest(f"purging is paused: {why}; `lapse kv resume` ends that")
+            return self._result(left=None, oldest_ms=NEVER_MS, before=before, after=before)
+        async with store.gate.alone():
+            written = self.state.take_written()
+        try:
+            units = await self._fold(written)
+            await self._look_up(written)
+            verification = await self.remove_rest(units)
+        finally:
+            store.take_back(written)  # without waiting, after an error as well
+        await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
+        await store.save_mark(self.state.clock.now_ms())
+        left, oldest_ms = await self._left()
+        result = self._result(
+            left=left, oldest_ms=oldest_ms, before=before, after=await store.size(), verification=verification
+        )
+        past, now = await store.meta_value(stored.HISTORY_KEY), from_millis(self.state.clock.now_ms())
+        await store.put_meta({stored.HISTORY_KEY: with_result(past, result, now=now)})
+        if self.purged:
+            await store.sync()  # on a full disk the engine may have taken the deletes and be unable to keep them
+        return result
+
+    # What an engine does
+
+    @abstractmethod
+    async def remove_rest(self, units: Units) -> Verification | None:
+        """Remove the rows whose keys are not known, and free the bytes of all that are gone."""
+
+    @abstractmethod
+    def note_due(self, units: Units, written: Written) -> Units:
+        """The units as they are to be saved before anything is removed: the keys that are about to be looked up owe
+        their bytes."""
+
+    @abstractmethod
+    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
+        """The units that the store now has; `swept` is what each of the old has become."""
+
+    @abstractmethod
+    def looked_up(self, keys: list[bytes]) -> None:
+        """Rows of these keys, if expired, are gone."""
+
+    # Where to look
+
+    async def _fold(self, written: Written) -> Units:
+        """What was written is noted in the units before anything else: no later error makes it forgotten."""
+        units = read_units(await self._store.meta_value(stored.UNITS_KEY))
+        before = dict(written.groups), written.is_unknown
+        units.fold(written, keys_after_ms=self.keys_after_ms if self.physical else NEVER_MS)
+        try:
+            await self.save(self.note_due(units, written).all)
+        except BaseException:
+            written.groups, written.is_unknown = before
+            raise
+        return units
+
+    async def _look_up(self, written: Written) -> None:
+        """Rows whose keys are known: nothing else is read."""
+        store = self._store
+        for number, group in list(written.groups.items()):
+            if group.keys is None or group.min_ms > self.hold_until_ms:
+                continue
+            if self.spending.exhausted:
+                self.leave_rest(self.spending.why_over)
+                return
+            keys = sorted(set(group.keys))
+            async with store.gate.alone():
+                rows = await self._fetch(keys)
+                expired = self.expired_of(rows)
+                gone = set(expired[: self.spending.next_batch(len(rows) or 1)])
+                await store.delete_rows(list(gone))
+                for key, raw in rows:
+                    if key not in gone and is_row(raw):
+                        self.state.written.note(key, expires_ms_of(raw))
+                self.looked_up(keys)
+                del written.groups[number]
+            self.keys_read += len(rows)
+            if len(gone) < len(expired):
+                self.leave_rest(self.spending.why_over)
+            await self._spend(len(gone))
+
+    async def sweep(self, units: Units) -> list[list[Unit]]:
+        """Read the units that can hold an expired row; returns what has become of each."""
+        swept: list[list[Unit]] = []
+        for index, unit in enumerate(units.all):
+            if unit.min_ms > self.now_ms and not self.owes(unit):
+                self.skipped += 1
+                swept.append([unit])
+            elif self.spending.exhausted:
+                self.leave_rest(self.spending.why_over)
+                swept.append([unit])
+            else:
+                swept.append(await self._sweep_unit(unit, units.end(index)))
+        self.kept = join(self.after_sweep(units, swept))
+        await self.save(self.kept)
+        return swept
+
+    def owes(self, unit: Unit) -> bool:
+        """Whether bytes of rows that have expired may be in its files, and are to be freed now."""
+        return self.physical and unit.owed_ms <= self.cutoff_ms
+
+    async def _sweep_unit(self, unit: Unit, end: bytes | None) -> list[Unit]:
+        store, builder, expired = self._store, UnitBuilder(unit), list[bytes]()
+        self.units_read += 1
+        async with store.gate.alone():
+            chunks = await store.chunks_now(KeyRange(start=unit.start or None, end=end))
+            seen = store.version()  # behind that, which may save a mark
+        while rows := await chunks.chunk():
+            expired += self.expired_of(rows, builder)
+            while len(expired) >= (most := self.spending.next_batch(store.purge_batch_rows)):
+                if self.spending.exhausted:
+                    break
+                seen = await self._remove(expired[:most], seen)
+                expired = expired[most:]
+            if self.is_over() or (expired and self.spending.exhausted):
+                self.leave_rest(self.spending.why_over)
+                return [unit]
+        if expired:
+            await self._remove(expired, seen)
+        return builder.finish()
+
+    async def _remove(self, keys: list[bytes], seen: int) -> int:
+        """Delete what is still expired: a row renewed since it was read stays. `seen` is the store's version if there
+        was no other write since; returned is the one after."""
+        store = self._store
+        async with store.gate.alone():
+            if is_changed := store.version() != seen:
+                keys = [key for key, raw in await self._fetch(keys) if is_expired(raw, self.cutoff_ms)]
+            await store.delete_rows(keys)
+            seen = -1 if is_changed else store.version()
+        await self._spend(len(keys))
+        return seen
+
+    async def _fetch(self, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
+        found = zip(keys, await self._store.fetch_many(keys), strict=True)
+        return [(key, raw) for key, raw in found if raw is not None]
+
+    async def save(self, units: list[Unit]) -> None:
+        await self._store.put_meta({stored.UNITS_KEY: pack_units(units)})
+
+    async def _spend(self, rows: int) -> None:
+        self.purged += rows
+        self.spending.spend(rows)
+        while (pause_s := self.spending.pause_s) > 0:
+            await self._store.sleep(min(pause_s, _LOOK_S))
+
+    async def _left(self) -> tuple[int | None, int]:
+        """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
+        if not self.unfinished:
+            return self.held, self.held_since_ms
+        if self.is_over() or not self.can_count:
+            return None, NEVER_MS
+        census = await self._store.count()
+        return census.expired, census.oldest_ms
+
+    # What may go
+
+    def is_over(self) -> bool:
+        return self.spending.is_over
+
+    def leave_rest(self, why: str) -> None:
+        self.unfinished = True
+        self.reasons.append(why)
+
+    def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
+        """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
+
+        A stored row that is expired lies, as a byte string, before all that are live. The loop runs for every row that
+        a purge reads.
+        """
+        edge, low, least, end = live_from(self.cutoff_ms), LIVE_END, HEADER_BYTES, LIVE_END
+        expired, unreadable = list[bytes](), 0
+        for key, raw in rows:
+            if raw < edge:
+                if raw >= PLAIN and len(raw) >= least:
+                    expired.append(key)
+                else:
+                    unreadable += 1
+            elif len(raw) < least or raw >= end:
+                unreadable += 1
+            elif raw < low:
+                low = raw
+        if builder is not None and len(expired) < len(rows):
+            gone = set(expired)
+            first = next(key for key, _ in rows if key not in gone)
+            builder.add(first, NEVER_MS if low is LIVE_END else expires_ms_of(low), len(rows) - len(expired))
+        self.unreadable += unreadable
+        if self.cutoff_ms < self.hold_until_ms and low is not LIVE_END and low < live_from(self.hold_until_ms):
+            self._hold(rows, edge)
+        if self.physical and not self.sample.is_full and expired:
+            for key, raw in rows:
+                if PLAIN <= raw < edge:
+                    self.sample.add(key, raw)
+        return expired
+
+    def _hold(self, rows: Sequence[tuple[bytes, bytes]], edge: bytes) -> None:
+        """Count the rows that are expired for everybody but an open snapshot."""
+        until = live_from(self.hold_until_ms)
+        for _, raw in rows:
+            if edge <= raw < until and len(raw) >= HEADER_BYTES:
+                self.held += 1
+                self.held_since_ms = min(self.held_since_ms, expires_ms_of(raw))
+
+    def _result(
+        self,
+        *,
+        left: int | None,
+        oldest_ms: int,
+        before: int,
+        after: int,
+        verification: Verification | None = None,
+    ) -> PurgeResult:
+        if self.held:
+            self.reasons.append(f"{self.held} expired rows are still read by an open snapshot")
+        if self.unreadable:
+            self.reasons.append(f"{self.unreadable} rows cannot be read and were left alone")
+        return PurgeResult(
+            cutoff=from_millis(self.cutoff_ms),
+            purged=self.purged,
+            held=self.held,
+            left=left,
+            oldest_left=from_millis(oldest_ms) if left else None,
+            units_skipped=self.skipped,
+            units_read=self.units_read,
+            keys_read=self.keys_read,
+            bytes_before=before,
+            bytes_after=after,
+            bytes_compacted=self.compacted,
+            elapsed_s=self.spending.elapsed_s,
+            complete=not self.reasons,
+            reasons=tuple(dict.fromkeys(self.reasons)),
+            verification=verification,
+        )

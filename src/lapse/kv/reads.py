@@ -1,0 +1,239 @@
+"""Strict reads, whatever the engine: of a store, and of a snapshot or transaction, in which the time stands still."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import finalize
+
+from lapse.errors import SnapshotTooOld, StoreClosed
+from lapse.kv.clock import StoppedClock, StoreClock
+from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
+from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, Row, unpack
+from lapse.kv.state import State
+from lapse.kv.values import Meta, meta_of
+
+if TYPE_CHECKING:
+    from lapse.kv.base import AsyncStore
+
+RawRow = tuple[bytes, bytes]
+
+
+class Chunks(Protocol):
+    """The rows of one range as they are stored, expired ones included."""
+
+    async def chunk(self) -> list[RawRow]:
+        """Empty at the end, and only there. An end that is none, because reading failed, is an error."""
+        ...
+
+
+class View(Protocol):
+    """Something that keeps files of the engine alive while it is open."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def release(self) -> None: ...
+
+
+class Scan(AsyncIterator[RawRow]):
+    """Live rows of a range. `fill` reads a chunk, and answers with what hands its rows out.
+
+    Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `check`
+    raises once its reader must not be read any more.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        chunks: Chunks | None,
+        *,
+        clock: StoreClock | StoppedClock,
+        check: Callable[[], object] | None,
+        limit: int | None,
+        include_expired: bool,
+    ) -> None:
+        self._state = state
+        self._chunks = chunks
+        self._clock = clock
+        self._check = check
+        self._left = -1 if limit is None else limit
+        self._include_expired = include_expired
+        self._begun: Iterator[RawRow] = iter(())
+
+    @property
+    def is_open(self) -> bool:
+        return self._chunks is not None
+
+    def release(self) -> None:
+        self._chunks = None
+
+    async def fill(self) -> Iterator[RawRow] | None:
+        """None at the end. A scan that is forgotten must let go of the engine at once, so it does not keep this."""
+        if self._left and self._state.closed:
+            raise StoreClosed("the store was closed during this scan")
+        if not self._left or self._chunks is None:
+            self.release()
+            return None
+        with self._state.engine_errors():
+            rows = await self._chunks.chunk()
+        if not rows:
+            self._left = 0
+            self.release()
+            return None
+        judged = self._judge(rows if self._check is None else self._checked(rows, self._check))
+        return judged if self._left < 0 else self._limited(judged)
+
+    def _judge(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
+        """A live row is told by one comparison of bytes. The loop runs for every row that is handed out."""
+        hidden, include_expired, where, end, least = 0, self._include_expired, VALUE, LIVE_END, HEADER_BYTES
+        clock, moment = self._clock, self._clock.moment
+        read_ns, ends_ns, live_from = clock.read_ns, moment.ends_ns, moment.live_from
+        try:
+            for key, raw in rows:
+                if read_ns() >= ends_ns:
+                    moment = clock.advance()
+                    ends_ns, live_from = moment.ends_ns, moment.live_from
+                if live_from <= raw < end and ((value := raw[where]) or len(raw) == least):
+                    yield key, value
+                elif unpack(key, raw)[0] & TOMBSTONE:
+                    continue
+                elif include_expired:
+                    yield key, raw[where]
+                else:
+                    hidden += 1
+        finally:
+            if hidden:
+                self._state.metrics.hidden.inc(hidden)
+
+    def _checked(self, rows: Iterable[RawRow], check: Callable[[], object]) -> Iterator[RawRow]:
+        for found in rows:
+            check()
+            yield found
+
+    def _limited(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
+        for found in rows:
+            self._left -= 1
+            yield found
+            if not self._left:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[RawRow]:
+        """What `async for` uses: a generator costs a row less than a call of `__anext__`."""
+        rows: Iterator[RawRow] | None = self._begun
+        while rows is not None:
+            for found in rows:
+                yield found
+            rows = await self.fill()
+
+    async def __anext__(self) -> RawRow:
+        while True:
+            for found in self._begun:
+                return found
+            rows = await self.fill()
+            if rows is None:
+                raise StopAsyncIteration
+            self._begun = rows
+
+
+class AsyncReader(ABC):
+    store: AsyncStore
+    handle: Any
+    """The engine's object: the store's own, or that of a snapshot or transaction."""
+    clock: StoreClock | StoppedClock
+    """By which the rows of scans are judged."""
+
+    @abstractmethod
+    def read_ms(self) -> int:
+        """The time at which rows are judged; raises if this reader must not read any more."""
+
+    async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
+        found = await self.row(key, self.read_ms(), include_expired)
+        return None if found is None else found.value
+
+    async def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
+        now_ms = self.read_ms()
+        found = await self.row(key, now_ms, include_expired)
+        return None if found is None else meta_of(found, now_ms)
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        limit: int | None = None,
+        include_expired: bool = False,
+    ) -> Scan:
+        keys, limit = read_range(start, end, prefix), check_limit(limit)
+        self.read_ms()
+        chunks = None if keys.is_empty else self.chunks(keys)
+        # Closing a store closes its scans; only where time stands still can a reader end before its scan.
+        check = self.read_ms if isinstance(self.clock, StoppedClock) else None
+        state = self.store.state
+        scan = Scan(state, chunks, clock=self.clock, check=check, limit=limit, include_expired=include_expired)
+        self.store.views.add(scan)
+        return scan
+
+    async def row(self, key: bytes, now_ms: int, include_expired: bool = False) -> Row | None:
+        raw = await self.fetch(check_key(key))
+        return self.store.state.visible(key, raw, now_ms, include_expired)
+
+    async def fetch(self, key: bytes) -> bytes | None:
+        """The stored bytes, expired or not."""
+        with self.store.state.engine_errors():
+            return await self.store.fetch_from(self.handle, key)
+
+    def chunks(self, keys: KeyRange) -> Chunks:
+        return self.store.chunks_from(self.handle, keys)
+
+
+class FrozenReader(AsyncReader):
+    def __init__(self, store: AsyncStore, handle: Any, read_ms: int) -> None:
+        self.store = store
+        self.handle = handle
+        self.clock = StoppedClock(read_ms)
+        self._read_ms = read_ms
+        reader = store.state.reader_opened(read_ms)
+        # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
+        self._forget = finalize(self, store.state.reader_closed, reader)
+        store.views.add(self)
+
+    def read_ms(self) -> int:
+        """SlateDB's compaction removes rows under an open snapshot once they have expired. It is therefore told an
+        expiry that lies `snapshot_lifetime` later: up to that age a snapshot finds everything it may see, and after it
+        reads are refused rather than answered wrongly."""
+        state = self.store.state
+        if not self.is_open or state.closed:
+            raise StoreClosed("the snapshot or transaction has ended")
+        if state.format.engine_expiry:
+            age_ms, most_ms = state.clock.now_ms() - self._read_ms, state.format.snapshot_lifetime_ms
+            if age_ms >= most_ms:
+                raise SnapshotTooOld(
+                    f"opened {age_ms} ms ago, but expired rows may be purged after {most_ms} ms",
+                    hint="read faster, or create the store with a longer snapshot_lifetime",
+                )
+        return self._read_ms
+
+    @property
+    def is_open(self) -> bool:
+        return self._forget.alive
+
+    def release(self) -> None:
+        self.end()
+
+    def end(self) -> Any:
+        handle, self.handle = self.handle, None
+        self._forget()
+        return handle
+
+
+class AsyncSnapshot(FrozenReader):
+    async def close(self) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        await self.close()
