@@ -50,7 +50,7 @@ def postgres() -> Iterator[Server]:
         raise NotHere(DebianPostgres.why_not() or "no server programs found")
     cron = (binaries.parent / "lib" / "pg_cron.so").exists()
     extra = {"shared_preload_libraries": "pg_cron", "cron.database_name": "postgres"} if cron else {}
-    cluster = Cluster(binaries, POSTGRES | extra)
+    cluster = Cluster(binaries, POSTGRES | extra, on_disk=True)
     try:
         with psycopg.connect(cluster.url(), autocommit=True) as connection:
             row = connection.execute("SHOW server_version").fetchone()

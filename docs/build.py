@@ -15,7 +15,16 @@ from markdown_it import MarkdownIt
 
 DOCS = Path(__file__).parent
 PAGES = {
-    "Begin": ("index.md", "quickstart.md", "postgres.md", "mariadb.md", "kv.md"),
+    "Begin": (
+        "index.md",
+        "installation.md",
+        "quickstart.md",
+        "choosing.md",
+        "postgres.md",
+        "mariadb.md",
+        "sqlite.md",
+        "kv.md",
+    ),
     "How to": (
         "guides/sessions.md",
         "guides/outbox.md",
@@ -26,7 +35,16 @@ PAGES = {
         "guides/from-pg-partman.md",
         "guides/from-cockroachdb-tidb.md",
     ),
-    "Run it": ("looking-ahead.md", "policies-as-code.md", "operations.md", "fleet.md", "console.md", "metrics.md"),
+    "Run it": (
+        "safety.md",
+        "security.md",
+        "looking-ahead.md",
+        "policies-as-code.md",
+        "operations.md",
+        "fleet.md",
+        "console.md",
+        "metrics.md",
+    ),
     "Look it up": ("sql.md", "cli.md", "architecture.md"),
     "Figures": ("performance.md", "performance-kv.md"),
 }

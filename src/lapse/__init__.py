@@ -34,10 +34,24 @@ if TYPE_CHECKING:
         ProgrammingError,
         Warning,
     )
+    from lapse.dbapi.types import (
+        BINARY,
+        DATETIME,
+        NUMBER,
+        ROWID,
+        STRING,
+        Binary,
+        Date,
+        DateFromTicks,
+        Time,
+        TimeFromTicks,
+        Timestamp,
+        TimestampFromTicks,
+    )
 
 apilevel = "2.0"
 threadsafety = 1
-paramstyle = "qmark"
+paramstyle = "pyformat"
 
 _LAZY = {
     "Connection": "lapse.dbapi",
@@ -53,16 +67,31 @@ _LAZY = {
     "OperationalError": "lapse.dbapi.exceptions",
     "ProgrammingError": "lapse.dbapi.exceptions",
     "Warning": "lapse.dbapi.exceptions",
+    "BINARY": "lapse.dbapi.types",
+    "DATETIME": "lapse.dbapi.types",
+    "NUMBER": "lapse.dbapi.types",
+    "ROWID": "lapse.dbapi.types",
+    "STRING": "lapse.dbapi.types",
+    "Binary": "lapse.dbapi.types",
+    "Date": "lapse.dbapi.types",
+    "DateFromTicks": "lapse.dbapi.types",
+    "Time": "lapse.dbapi.types",
+    "TimeFromTicks": "lapse.dbapi.types",
+    "Timestamp": "lapse.dbapi.types",
+    "TimestampFromTicks": "lapse.dbapi.types",
 }
 """Importing `lapse` alone loads no database library: a name that needs one brings it along."""
 _SUBMODULES = frozenset({"kv"})
 
 
-def open(url: str, clock: Clock | None = None) -> Lapse:
-    """The facade over one database: `execute`, `preview`, `run`, `status`, `policies`, `worker`."""
+def open(url: str, clock: Clock | None = None, *, gate_sql: str | None = None) -> Lapse:
+    """The facade over one database: `execute`, `preview`, `run`, `status`, `policies`, `worker`.
+
+    `gate_sql` is a query of your own: while it gives more than zero, or fails, nothing is deleted.
+    """
     from lapse.app import Lapse
 
-    return Lapse(url, clock=clock)
+    return Lapse(url, clock=clock, gate_sql=gate_sql)
 
 
 def connect(url: str, *, autocommit: bool = False, clock: Clock | None = None) -> Connection:
@@ -88,11 +117,19 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
     "CatalogError",
     "Connection",
     "Cursor",
     "DataError",
     "DatabaseError",
+    "Date",
+    "DateFromTicks",
     "Drift",
     "Error",
     "IntegrityError",
@@ -105,6 +142,10 @@ __all__ = [
     "OperationalError",
     "ProgrammingError",
     "Refused",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
     "UsageError",
     "Warning",
     "__version__",

@@ -17,9 +17,13 @@
     │   └── CatalogMissing         nothing was ever declared in this database
     ├── DatabaseError              the database said no; the driver's error is the cause
     │   ├── DatabaseUnavailable    cannot connect, or the connection was lost
+    │   ├── NotPermitted           the role lacks a privilege
+    │   ├── BadData                a value in a row cannot be computed with
     │   └── Retryable              busy, deadlock, timeout: the same call may succeed later
+    │       └── TooSlow            a statement was given up because of its time limit: fewer rows may do
     ├── RowUndeletable             this batch holds a row that the database will not let go
     ├── Drift                      the table is no longer what the policy was declared on
+    ├── Blocked                    one table may not, or cannot, be worked on now; carries a code
     ├── Fenced                     another worker owns this task, or another writer this store, now
     ├── MissingExtra               an optional part of Lapse is not installed
     ├── StoreError                 a key-value store that cannot be used as asked
@@ -29,6 +33,7 @@
     │   ├── StoreFromTheFuture     written by a newer Lapse than this one
     │   ├── CorruptRow             a row whose header cannot be read
     │   ├── ClockBehind            the clock is behind the latest time the store has seen
+    │   ├── ClockAhead             the clock is so far ahead of it that it cannot be right
     │   ├── SnapshotTooOld         read for longer than the store keeps expired rows for
     │   └── TransactionConflict    somebody else wrote what this transaction read or wrote
     └── Interrupted                a job was asked to stop in the middle of a statement
@@ -132,7 +137,19 @@ class DatabaseUnavailable(DatabaseError):
     pass
 
 
+class NotPermitted(DatabaseError):
+    pass
+
+
+class BadData(DatabaseError):
+    pass
+
+
 class Retryable(DatabaseError):
+    pass
+
+
+class TooSlow(Retryable):
     pass
 
 
@@ -144,6 +161,14 @@ class Drift(LapseError):
     pass
 
 
+class Blocked(LapseError):
+    """`code` is a `model.blocked.BlockCode`; `hint` is the command that resolves it. Other tables go on."""
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 class Fenced(LapseError):
     pass
 
@@ -152,11 +177,16 @@ class Interrupted(LapseError):
     pass
 
 
+def how_to_install(extra: str) -> str:
+    """The command for an optional part; Lapse is installed from a checkout or a wheel of it."""
+    return f"in the checkout that Lapse was installed from: pip install '.[{extra}]' (docs/installation.md)"
+
+
 class MissingExtra(LapseError):
-    """`extra` is what `pip install 'lapse-ttl[extra]'` installs."""
+    """`extra` names an optional part of the distribution."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed", hint=f"pip install 'lapse-ttl[{extra}]'")
+        super().__init__(f"{what} is not installed", hint=how_to_install(extra))
         self.extra = extra
 
 
@@ -190,6 +220,10 @@ class CorruptRow(StoreError):
 
 
 class ClockBehind(StoreError):
+    pass
+
+
+class ClockAhead(StoreError):
     pass
 
 

@@ -65,7 +65,12 @@ PROCESSED = _define(
 )
 ROWS_SELECTED = _define("rows_selected_total", Kind.COUNTER, "Expired rows found.", "table")
 ROWS_DELETED = _define("rows_deleted_total", Kind.COUNTER, "Expired rows really deleted.", "table")
-ROWS_HELD = _define("rows_held_total", Kind.COUNTER, "Expired rows that the database would not let go.", "table")
+ROWS_HELD = _define(
+    "rows_held_total",
+    Kind.COUNTER,
+    "Expired rows that a foreign key, a trigger or an error kept from being deleted.",
+    "table",
+)
 ROWS_SKIPPED = _define("rows_skipped_total", Kind.COUNTER, "Expired rows passed by because they were locked.", "table")
 DELETE_RETRIES = _define("delete_retries_total", Kind.COUNTER, "Batches tried again after a retryable error.")
 TASK_DURATION = _define(
@@ -82,6 +87,13 @@ PAUSES = _define(
 )
 JOBS_CREATED = _define("jobs_created_total", Kind.COUNTER, "Jobs that this worker created.")
 JOBS_ENDED = _define("jobs_ended_total", Kind.COUNTER, "Jobs that this worker saw end, by how they ended.", "status")
+TABLES_BLOCKED = _define("tables_blocked_total", Kind.COUNTER, "Tables that this worker found blocked.", "code")
+SERVICE_ERRORS = _define(
+    "service_errors_total",
+    Kind.COUNTER,
+    "Rounds of a worker's own loops that met an error: scheduler, supervisor, controller, row-counter, task.",
+    "service",
+)
 
 DATABASE_UP = _define("database_up", Kind.GAUGE, "1 when the catalog could be read for this scrape, 0 when not.")
 BUILD_INFO = _define("build_info", Kind.GAUGE, "Always 1; the labels tell version and engine.", "version", "engine")
@@ -96,12 +108,13 @@ PAUSED_JOBS = _define("paused_jobs", Kind.GAUGE, "Paused jobs by reason: request
 OLDEST_JOB = _define("oldest_active_job_age_seconds", Kind.GAUGE, "Age of the oldest active job; 0 if there is none.")
 TASK_STATUS = _define("task_status", Kind.GAUGE, "Tasks of active jobs: waiting, running, finished.", "status")
 ACTIVE_TASKS = _define("active_tasks", Kind.GAUGE, "Tasks that a living worker is working on.", "table")
-TABLES = _define("tables", Kind.GAUGE, "Tables with a policy by health: on_time, late, unable, paused.", "health")
+TABLES = _define("tables", Kind.GAUGE, "Tables with a policy by health: on_time, paused, late, blocked.", "health")
+BLOCKED = _define("blocked_tables", Kind.GAUGE, "Blocked tables by the code of the reason.", "code")
 FAILING = _define("failing_tables", Kind.GAUGE, "Tables whose newest job failed or timed out, or that cannot run one.")
 LATENESS = _define(
     "lateness_seconds",
     Kind.GAUGE,
-    "Upper bound of how long an expired row has been waiting: now minus the cutoff of the newest finished job.",
+    "Upper bound of how long an expired row has been waiting: now minus the cutoff of the newest job that left none.",
     "table",
 )
 PROMISE_USED = _define(
@@ -115,7 +128,15 @@ TOTAL_ROWS = _define("total_rows", Kind.GAUGE, "Rows, where `ttl_row_stats_poll_
 EXPIRED_ROWS = _define(
     "total_expired_rows", Kind.GAUGE, "Expired rows, where `ttl_row_stats_poll_interval` counts them.", "table"
 )
-HELD_ROWS = _define("held_rows", Kind.GAUGE, "Rows that the newest job could not delete, .", "table")
+HELD_ROWS = _define(
+    "held_rows",
+    Kind.GAUGE,
+    "Expired rows that the newest job could not delete: a foreign key, a trigger or an error holds them.",
+    "table",
+)
+LOCKED_ROWS = _define(
+    "locked_rows", Kind.GAUGE, "Expired rows that the newest job left because other sessions had locked them.", "table"
+)
 INSERT_ROWS = _define(
     "insert_rows", Kind.GAUGE, "Rows inserted since the engine's counters began; absent where it keeps none.", "table"
 )

@@ -9,7 +9,13 @@ from __future__ import annotations
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
 from tests.backends.mysql import MysqlBackend
-from tests.backends.postgres import DebianPostgres, GivenPostgres, WheelPostgres, WorkerRole
+from tests.backends.postgres import (
+    DebianPostgres,
+    DebianWorkerRole,
+    GivenPostgres,
+    WheelPostgres,
+    WheelWorkerRole,
+)
 from tests.backends.sqlite import SqliteBackend
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -17,14 +23,15 @@ BACKENDS: dict[str, type[Backend]] = {
     "postgres15": DebianPostgres,
     "postgres18": WheelPostgres,
     "mariadb": MariadbBackend,
+    "mysql": MysqlBackend,
 }
 
 if GivenPostgres.binaries() is not None:
     BACKENDS["postgres-given"] = GivenPostgres
-if MysqlBackend.why_not() is None:
-    BACKENDS["mysql"] = MysqlBackend
 
-CONFORMING = BACKENDS | {"postgres15-role": WorkerRole}
-"""What the conformance suite runs on: every server, and one of them without a superuser."""
+_ROLES: dict[str, type[Backend]] = {"postgres15-role": DebianWorkerRole, "postgres18-role": WheelWorkerRole}
+CONFORMING = {name: backend for name, backend in BACKENDS.items() if name != "postgres18"} | _ROLES
+"""What the conformance suite runs on: every server, PostgreSQL with a worker that has no right on any table, and one of
+its versions with one role for everything as well."""
 
 __all__ = ["BACKENDS", "CONFORMING", "Backend"]

@@ -9,18 +9,19 @@ import socket
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any, ClassVar
 
 import pymysql
 
-from tests.backends.base import Backend
+from tests.backends.base import Backend, quick_folder
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 CUT_SECONDS = 5.0
-ENOUGH_BYTES = 4 << 30
 PLUGINS = Path("/usr/lib/mysql/plugin")
 SMALL_AND_UNSAFE = (
     "--innodb-buffer-pool-size=64M",
@@ -51,6 +52,13 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
 class MariadbServer:
     """One server process; can be killed and started again on the same data, and given another environment."""
 
+    unsafe: ClassVar[tuple[str, ...]] = SMALL_AND_UNSAFE
+    program: ClassVar[str] = "mariadbd"
+    drops_triggers: ClassVar[bool] = False
+    """May an account drop a trigger that a binary log keeps it from making?"""
+    logging: ClassVar[tuple[str, ...]] = ("--log-bin=log", "--binlog-format=ROW")
+    """For a server that others follow, together with a `--server-id`."""
+
     def __init__(
         self,
         *options: str,
@@ -60,14 +68,14 @@ class MariadbServer:
         on_disk: bool = False,
     ) -> None:
         self._user = user or _user()
-        self.folder = Path(tempfile.mkdtemp(prefix="lapse-mariadb-", dir=None if on_disk else _quick_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"lapse-{self.program}-", dir=None if on_disk else quick_folder()))
         if user is not None:
             shutil.chown(self.folder, user)
         self.port = free_port()
         self.socket = self.folder / "s.sock"
         self._environment = {**os.environ, **(environment or {})}
         plugin = ["--plugin-load-add=ha_rocksdb", "--rocksdb-block-cache-size=16M"] if rocksdb else []
-        self._options = [*SMALL_AND_UNSAFE, *plugin, *options]
+        self._options = [*self.unsafe, *plugin, *options]
         self._extra_options: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -82,7 +90,15 @@ class MariadbServer:
         return f"mysql://root@127.0.0.1:{self.port}"
 
     def connect(self, database: str | None = None) -> pymysql.connections.Connection:
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=database, autocommit=True)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user="root",
+            database=database,
+            autocommit=True,
+            # Without this the driver reads all certificates of the machine first.
+            ssl_disabled=True,
+        )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[object, ...]]:
         with self.connect(database) as connection, connection.cursor() as cursor:
@@ -91,13 +107,10 @@ class MariadbServer:
             return list(cursor.fetchall())
 
     def start(self) -> None:
-        daemon = shutil.which("mariadbd", path=_PATH)
-        assert daemon is not None
         with (self.folder / "out.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    daemon,
-                    "--no-defaults",
+                    *self.daemon(),
                     f"--user={self._user}",
                     f"--datadir={self.folder / 'data'}",
                     f"--socket={self.socket}",
@@ -113,6 +126,32 @@ class MariadbServer:
                 env=self._environment,
             )
         self._wait_until_up()
+
+    def daemon(self) -> list[str]:
+        found = shutil.which(self.program, path=_PATH)
+        assert found is not None
+        return [found, "--no-defaults"]
+
+    def load_zone(self, name: str) -> None:
+        command = ["mariadb-tzinfo-to-sql", f"/usr/share/zoneinfo/{name}", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        subprocess.run(["mariadb", *self.client_options, "mysql"], input=done.stdout, text=True, check=True)
+
+    def follow(self, primary: MariadbServer) -> None:
+        self.execute(
+            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, MASTER_USER='root',"
+            " MASTER_USE_GTID=slave_pos",
+            "START REPLICA",
+        )
+
+    def catch_up(self, primary: MariadbServer) -> None:
+        """Wait until everything that the primary has is here."""
+        position = primary.execute("SELECT @@gtid_binlog_pos")[0][0]
+        assert self.execute(f"SELECT master_gtid_wait('{position}', 20)") == [(0,)]
+
+    @property
+    def client_options(self) -> list[str]:
+        return ["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", f"--port={self.port}", "--user=root"]
 
     def log(self) -> str:
         return (self.folder / "out.log").read_text(errors="replace")
@@ -137,7 +176,7 @@ class MariadbServer:
     def _install(self) -> None:
         installer = shutil.which("mariadb-install-db", path=_PATH)
         assert installer is not None
-        subprocess.run(
+        done = subprocess.run(
             [
                 installer,
                 "--no-defaults",
@@ -147,9 +186,11 @@ class MariadbServer:
                 "--skip-test-db",
                 "--innodb-flush-method=nosync",
             ],
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
         )
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def _wait_until_up(self) -> None:
         assert self._process is not None
@@ -161,16 +202,24 @@ class MariadbServer:
                 self.connect().close()
                 return
             sleep(0.05)
-        raise RuntimeError(f"mariadbd did not start:\n{self.log()[-4000:]}")
+        raise RuntimeError(f"{self.program} did not start:\n{self.log()[-4000:]}")
 
 
 class MariadbBackend(Backend):
     instant = "TIMESTAMP(3) NULL"
     wall_clock = "DATETIME(3)"
     key_text = "VARCHAR(100)"
+    lock = ("LOCK TABLES {t} WRITE",)
+    unused_index: ClassVar[tuple[str, str]] = ("IGNORED", "NOT IGNORED")
+    """What is said of an index that the server keeps and does not use, and of one that it uses."""
 
     def __init__(self) -> None:
-        self.server = MariadbServer()
+        self.server = self.start()
+
+    @classmethod
+    def start(cls, *options: str, **how: Any) -> MariadbServer:
+        """A server for a test that stops it, changes it for good, or needs two."""
+        return MariadbServer(*options, **how)
 
     @classmethod
     def why_not(cls) -> str | None:
@@ -199,17 +248,49 @@ class MariadbBackend(Backend):
         while found & set(self.server.execute(find)) and monotonic() < until:
             sleep(0.01)
 
+    def load_zones(self, names: Collection[str]) -> None:
+        known = {row[0] for row in self.server.execute("SELECT Name FROM mysql.time_zone_name")}
+        for name in sorted(set(names) - known):
+            self.server.load_zone(name)
+
     def close(self) -> None:
         self.server.close()
+
+    def veto(self, table: str, condition: str) -> tuple[str, ...]:
+        return (
+            f"CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW"
+            f" IF {condition} THEN SIGNAL SQLSTATE '45000'; END IF",
+        )
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
 
 
-def _quick_folder() -> str | None:
-    """Memory, where there is enough of it; the usual place otherwise."""
-    memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > ENOUGH_BYTES else None
+class WorkerAccount(MariadbBackend):
+    """No superuser: an owner who declares, and a worker that may look, and else only what `lapse doctor` asks for."""
+
+    def __init__(self, server: MariadbServer) -> None:
+        self.server = server
+
+    def create(self) -> str:
+        url = super().create()
+        name = url.rpartition("/")[2]
+        owner, worker = f"{name}_o", f"{name}_w"
+        self.server.execute(
+            f"CREATE USER {owner}@'%'",
+            f"CREATE USER {worker}@'%'",
+            f"GRANT ALL ON {name}.* TO {owner}@'%' WITH GRANT OPTION",
+            f"GRANT SELECT ON {name}.* TO {worker}@'%'",
+        )
+        return url.replace("root@", f"{owner}@")
+
+    def worker_url(self, url: str) -> str:
+        return url.replace("_o@", "_w@")
+
+    def drop(self, url: str) -> None:
+        super().drop(url)
+        name = url.rpartition("/")[2]
+        self.server.execute(f"DROP USER {name}_o@'%'", f"DROP USER {name}_w@'%'")
 
 
 def _user() -> str:

@@ -1,4 +1,4 @@
-"""SQLite: a file in a temporary directory."""
+"""SQLite: a file in a temporary directory, in memory where there is room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.backends.base import Backend
+from tests.backends.base import Backend, quick_folder
 
 
 class SqliteBackend(Backend):
@@ -18,8 +18,11 @@ class SqliteBackend(Backend):
         return None
 
     def create(self) -> str:
-        folder = Path(tempfile.mkdtemp(prefix="lapse-test-"))
+        folder = Path(tempfile.mkdtemp(prefix="lapse-test-", dir=quick_folder()))
         return f"sqlite:///{folder / 'test.db'}"
 
     def drop(self, url: str) -> None:
         shutil.rmtree(Path(url.removeprefix("sqlite:///")).parent)
+
+    def veto(self, table: str, condition: str) -> tuple[str, ...]:
+        return (f"CREATE TRIGGER keep BEFORE DELETE ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END",)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -97,7 +98,7 @@ class Chaos:
             db.execute(
                 f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, expires_at {instant}, n INTEGER) "
                 "WITH (ttl_expiration_expression = 'expires_at', ttl_job_interval = '1 second', "
-                "ttl_delete_batch_size = 50)"
+                "ttl_delete_batch_size = 50, ttl_grace = '0 seconds')"
             )
             audit.watch(db, table)
         db.set_setting("lapse_heartbeat_interval", f"{self._plan.heartbeat_seconds} seconds")
@@ -112,7 +113,7 @@ class Chaos:
             table = chance.choice(self._tables)
             try:
                 what = chance.random()
-                with engine.transaction() as connection:
+                with engine.errors(), closing(engine.user_connection()) as connection, engine.atomic(connection):
                     if what < 0.6:
                         rows = []
                         for _ in range(20):

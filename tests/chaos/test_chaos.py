@@ -35,6 +35,7 @@ def test_a_short_storm(servers: Servers, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG.seconds + 600)
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "sqlite"])
 def test_a_long_storm(servers: Servers, name: str) -> None:
     backend = servers.get(name)

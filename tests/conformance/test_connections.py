@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import lapse
 from lapse.engines import pooling
 from tests.conformance.harness import Harness
 
@@ -28,3 +29,16 @@ def test_a_connection_that_was_idle_for_long_is_asked(h: Harness, monkeypatch: p
     monkeypatch.setattr(pooling, "IDLE_SECONDS", -1.0)
     h.backend.cut_connections(h.url)
     assert h.run_one().counts.deleted == 1
+
+
+def test_a_lost_connection_can_be_closed(h: Harness) -> None:
+    if not h.features.concurrent_writers:
+        pytest.skip("there is no server")
+    h.events()
+    connection = lapse.connect(h.url)
+    connection.execute("INSERT INTO events (id) VALUES (1)")
+    h.backend.cut_connections(h.url)
+    with pytest.raises(lapse.OperationalError):
+        connection.execute("ALTER TABLE events SET (ttl_pause = 'on')")
+    connection.close()
+    assert h.ids() == []

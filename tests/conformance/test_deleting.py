@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 
 from lapse.engines.base import Batch
-from lapse.model.job import JobStatus, PathKind
-from lapse.runner.events import BatchDone, Silent
+from lapse.model.job import Job, JobStatus, PathKind
+from lapse.runner.events import BatchDone, Cause, Silent
 from tests.conformance.harness import Harness
 
 
@@ -144,6 +146,26 @@ def test_where_nothing_has_expired_there_is_no_task(h: Harness) -> None:
     assert (job.status, job.tasks_total, job.counts.selected) == (JobStatus.FINISHED, 0, 0)
     h.sql("ALTER TABLE events SET (ttl_select_rate_limit = 100000)")
     assert h.run_one().tasks_total == 1  # read in steps, so that the limit holds
+
+
+def test_a_scan_that_finds_nothing_keeps_to_its_rate(h: Harness) -> None:
+    waited: list[float] = []
+
+    class Watch(Silent):
+        def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
+            waited.append(seconds if cause is Cause.RATE_LIMIT else 0.0)
+
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_select_rate_limit = 10000)")
+    for start in range(0, 5000, 1000):
+        h.insert(*((number, h.at()) for number in range(start, start + 1000)))
+    db = h.db
+    began = monotonic()
+    (job,) = db.run("events", listener=Watch()).jobs
+    assert (job.status, job.counts.selected) == (JobStatus.FINISHED, 0)
+    # A machine that reads slowly has less to wait for.
+    assert monotonic() - began > 0.4
+    assert 0 < sum(waited) < 1.0
 
 
 def test_batches_say_how_long_the_server_was_at_work(h: Harness) -> None:

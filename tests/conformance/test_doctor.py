@@ -63,7 +63,7 @@ def test_a_held_table(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     h.events()
     h.insert((1, h.at(days=-2)), (2, h.at(days=-2)))
     h.run()
-    assert "lapse resume URL" in str(_finding(h, "held for confirmation: ").fix)
+    assert "lapse resume URL" in str(_finding(h, "waiting for confirmation: ").fix)
 
 
 def test_clocks_that_differ(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_comment_that_declares_nothing(h: Harness, comment: str) -> None:
         pytest.skip("this engine has no table comments")
     h.events()
     h.sql(f"CREATE TABLE notes (id {h.backend.bigint} PRIMARY KEY)")
-    with h.owner.engine.connection() as connection:
+    with h.client() as connection:
         in_words = f"COMMENT ON TABLE notes IS '{comment}'"
         as_option = f"ALTER TABLE notes COMMENT = '{comment}'"
         connection.exec_driver_sql(in_words if h.features.transactional_ddl else as_option)

@@ -77,9 +77,9 @@ def test_current_timestamp_in_an_expression_is_the_jobs_cutoff(h: Harness) -> No
 
 def test_wall_clock_columns_are_read_in_the_policys_zone(h: Harness) -> None:
     h.sql(
-        f"CREATE TABLE events (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.wall_clock}) TTL = ts + INTERVAL 1 HOUR"
+        f"CREATE TABLE events (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.wall_clock})"
+        " WITH (ttl_time_zone = 'America/New_York') TTL = ts + INTERVAL 1 HOUR"
     )
-    h.sql("ALTER TABLE events SET (ttl_time_zone = 'America/New_York')")
     # Noon in UTC is 08:00 in New York, where daylight saving time began a week ago.
     h.sql("INSERT INTO events (id, ts) VALUES (1, '2026-03-15 07:00:00'), (2, '2026-03-15 07:00:01')")
     h.run()
@@ -92,7 +92,7 @@ def test_the_managed_column_stamps_and_the_row_expires(h: Harness) -> None:
     h.sql("UPDATE events SET crdb_internal_expiration = NULL WHERE id = 2")
     assert h.run_one().counts.deleted == 0
     h.clock.set(_real_now(h))
-    h.advance(minutes=6)
+    h.let_pass(minutes=6)
     assert h.run_one().counts.deleted == 1
     assert h.ids() == [2]
 
@@ -118,9 +118,9 @@ def test_updates_of_a_managed_row(h: Harness, keep: str) -> None:
     h.sql("UPDATE events SET body = 'b'")
     h.run()
     assert h.ids() == [1]
-    h.advance(minutes=6)
+    h.let_pass(minutes=6)
     h.run()
     assert h.ids() == ([] if keep == "renewed" else [1])
-    h.advance(days=4)
+    h.let_pass(days=4)
     h.run()
     assert h.ids() == ([1] if keep == "never" else [])

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Thread
 
 import pytest
+from sqlalchemy import insert
 
 from lapse.app import Lapse
 from lapse.bench import table_for
-from lapse.catalog import Catalog, tasks
+from lapse.catalog import Catalog, meta, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog import settings as stored_settings
-from lapse.errors import Fenced, JobExists
+from lapse.catalog.schema import setting as setting_table
+from lapse.errors import Fenced, InvalidValue, JobExists, LapseError
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, Silent
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.limiter import Limit, Limiter
-from lapse.runner.promise import Standing
+from lapse.runner.promise import Health
 from lapse.runner.worker import Claim, Worker
 from tests.conformance.harness import Harness
 
@@ -53,7 +56,7 @@ def _create_job(h: Harness) -> int:
 
 def _claim(h: Harness, owner: str) -> Task | None:
     with h.db.catalog.writing() as connection:
-        found = tasks.claimable_tasks(connection, silent_since=h.now - timedelta(seconds=20))
+        found = tasks.claimable_tasks(connection, silent_since=h.now - timedelta(seconds=20), awake_at=h.now)
         return tasks.claim_task(connection, found, owner=owner, now=h.now)
 
 
@@ -68,7 +71,7 @@ def test_a_table_has_one_active_job(h: Harness) -> None:
             connection,
             table_id=status.current.table_id,
             stored=stored,
-            partition=None,
+            name=stored.table,
             cutoff=h.now,
             path=Path(kind=PathKind.PHYSICAL),
             fingerprint="",
@@ -136,7 +139,7 @@ def test_a_batch_that_commits_while_its_job_ends_is_counted(h: Harness) -> None:
     assert lease is not None
 
     def end() -> None:
-        JobKeeper(h.db.catalog, "test", Silent()).end(job_id, JobStatus.FAILED, "x")
+        JobKeeper(h.db.catalog, "test", Silent()).fail(job_id, LapseError("x"))
 
     ending = Thread(target=end)
     with h.db.catalog.writing() as connection:
@@ -215,7 +218,7 @@ def test_a_table_dropped_while_its_owner_is_dead(h: Harness) -> None:
     _backlog(h)
     _create_job(h)
     assert _claim(h, "dead") is not None
-    with h.owner.engine.connection() as connection:
+    with h.client() as connection:
         connection.exec_driver_sql("DROP TABLE events")
     h.advance(minutes=5)
     result = h.run(None)
@@ -274,7 +277,6 @@ def test_one_rate_for_the_whole_fleet(h: Harness, monkeypatch: pytest.MonkeyPatc
 
 def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
     _backlog(h)
-    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT 1'")
     reasons: list[str] = []
     worker: list[Worker] = []
 
@@ -283,21 +285,34 @@ def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
             reasons.append(reason)
             worker[0].stop()
 
-    worker.append(h.db.worker(Listen()))
+    worker.append(Worker(h.db.catalog, Listen(), gate_sql="SELECT 1"))
     worker[0].run()
-    assert "lapse_gate_sql" in reasons[0]
+    assert "gate_sql" in reasons[0]
     assert len(h.ids()) == 500
-    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT 0'")
-    h.run()
+    Worker(h.db.catalog, gate_sql="SELECT 0").run()
     assert h.ids() == []
 
 
 def test_a_gate_that_fails_is_closed(h: Harness) -> None:
     h.events()
-    h.sql("SET GLOBAL lapse_gate_sql = 'SELECT no_such_thing'")
-    controller = Controller(h.db.catalog)
+    controller = Controller(h.db.catalog, "SELECT no_such_thing")
     controller.run_once()
     assert controller.stop_reason() is not None
+
+
+def test_a_query_in_the_settings_is_not_run(h: Harness) -> None:
+    """Writing settings is no way to the worker's rights; nor does a gate that was there open by itself."""
+    h.events()
+    h.insert((1, h.at(days=-2)), (2, h.at()))
+    with pytest.raises(InvalidValue):
+        h.owner.set_setting("lapse_gate_sql", "SELECT 0")
+    with h.owner.catalog.writing() as connection:
+        connection.execute(
+            insert(setting_table).values(name="lapse_gate_sql", value="DELETE FROM events", changed_at=h.now)
+        )
+    (skip,) = h.run().skipped
+    assert "LAPSE_GATE_SQL" in skip.reason
+    assert h.ids() == [1, 2]
 
 
 def test_beside_an_application_statements_are_short_and_rests_are_taken(
@@ -305,7 +320,9 @@ def test_beside_an_application_statements_are_short_and_rests_are_taken(
 ) -> None:
     every = h.db.engine.gauges
     # The others tell of what earlier tests have left behind: pages that are not written yet, say.
-    monkeypatch.setattr(h.db.engine, "gauges", lambda c: [gauge for gauge in every(c) if gauge.name == "foreground"])
+    monkeypatch.setattr(
+        h.db.engine, "gauges", lambda c, s: [gauge for gauge in every(c, s) if gauge.name == "foreground"]
+    )
     naps = {"postgres": "SELECT pg_sleep(1)", "mysql": "SELECT sleep(1)"}
     nap = naps.get(h.db.engine.dialect)
     h.events()
@@ -345,7 +362,7 @@ def test_a_clock_that_jumps_ahead_stops_everything_until_confirmed(h: Harness) -
     h.advance(days=400)
     tick = worker._scheduler.run_once()
     (status,) = h.db.status()
-    assert status.state == "paused"
+    assert status.state == "blocked"
     assert "jumped ahead" in (status.reason or "")
     assert all(job.status is JobStatus.PAUSED for job in tick.jobs)
     assert [job.status for job in h.run(None).jobs] == [JobStatus.PAUSED]
@@ -353,6 +370,27 @@ def test_a_clock_that_jumps_ahead_stops_everything_until_confirmed(h: Harness) -
     assert h.db.confirm_clock()
     h.run()
     assert h.ids() == []
+
+
+def test_a_run_remembers_what_an_earlier_run_saw(h: Harness) -> None:
+    h.events()
+    h.run()
+    with Lapse(h.backend.worker_url(h.url)) as db:
+        db.run()
+        assert db.clock_hold() is None
+        with db.catalog.writing() as connection:
+            before = meta.read_fact(connection, meta.CLOCK_SEEN)
+            assert before is not None
+            seen = json.loads(before)
+            earlier = datetime.fromisoformat(seen["now"]) - timedelta(hours=5)
+            meta.replace_fact(connection, meta.CLOCK_SEEN, before, json.dumps(seen | {"now": earlier.isoformat()}))
+    with Lapse(h.backend.worker_url(h.url)) as db:
+        db.run()
+        assert re.search(r"jumped ahead by (4:59|5:00)", db.clock_hold() or "")
+        assert db.confirm_clock()
+    with Lapse(h.backend.worker_url(h.url)) as db:
+        db.run()
+        assert db.clock_hold() is None
 
 
 def test_a_clock_that_goes_back_runs_nothing_twice(h: Harness) -> None:
@@ -380,15 +418,15 @@ def test_the_clock_watch() -> None:
 def test_promises(h: Harness) -> None:
     h.events()
     h.sql("ALTER TABLE events SET (ttl_delete_within = '2 hours')")
-    assert h.db.status()[0].promise.standing is Standing.ON_TIME
+    assert h.db.status()[0].promise.health is Health.ON_TIME
     h.run()
     h.advance(hours=1)
     assert h.db.status()[0].promise.lateness == timedelta(hours=1)
     h.advance(hours=2)
-    assert h.db.status()[0].promise.standing is Standing.LATE
+    assert h.db.status()[0].promise.health is Health.LATE
     h.sql("ALTER TABLE events SET (ttl_pause = 'on')")
     promise = h.db.status()[0].promise
-    assert (promise.standing, promise.reason) == (Standing.UNABLE, "ttl_pause is on")
+    assert (promise.health, promise.reason) == (Health.PAUSED, "ttl_pause is on")
 
 
 def test_the_phases_of_a_job_add_up(h: Harness) -> None:

@@ -25,7 +25,8 @@ def test_the_preview_is_what_the_run_does(h: Harness) -> None:
     (preview,) = h.db.preview("events", exact=True)
     assert (preview.survey.rows, preview.survey.expired, preview.survey.exact) == (77, 57, True)
     assert preview.survey.margin == 0
-    assert len(preview.sample) == 5
+    # Only who owns the table is shown rows of it.
+    assert len(preview.sample) == (5 if h.db is h.owner else 0)
     assert preview.seconds is None
     assert h.run_one().counts.deleted == 57
     again = h.db.preview("events")[0]

@@ -6,6 +6,9 @@ import pytest
 
 from lapse.model.job import JobStatus
 from lapse.runner import guard
+from lapse.runner.events import Held, Silent
+from lapse.runner.jobs import JobKeeper
+from lapse.runner.scheduler import Scheduler
 from tests.conformance.harness import Harness
 
 ROWS = 1_000
@@ -29,11 +32,11 @@ def _assert_held(h: Harness, words: str) -> None:
     result = h.db.run()
     (skip,) = result.skipped
     assert skip.held
-    assert skip.reason.startswith("held for confirmation: ")
+    assert skip.reason.startswith("waiting for confirmation: ")
     assert words in skip.reason
     assert (result.jobs, result.complete, result.failed) == ((), False, False)
     (status,) = h.db.status()
-    assert (status.state, status.reason) == ("held", skip.reason)
+    assert (status.state, status.reason) == ("blocked", skip.reason)
 
 
 def test_a_first_run_that_would_delete_most_of_a_table_is_held(h: Harness) -> None:
@@ -93,3 +96,65 @@ def test_a_small_table_is_not_worth_a_question(h: Harness) -> None:
     h.events()
     _fill(h, ROWS - 1, oldest="'1970-01-02 00:00:00'", rows=ROWS - 1)
     assert h.run_one().counts.deleted == ROWS - 1
+
+
+# What a worker's log is told
+
+
+class Told(Silent):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+
+    def held(self, event: Held) -> None:
+        self.events.append(("held", event.trouble, f"{event.table.name}: {event.reason}; {event.fix}"))
+
+    def released(self, event: Held) -> None:
+        self.events.append(("released", event.trouble, f"{event.table.name}: {event.reason}"))
+
+
+def _scheduler(h: Harness, told: Told) -> Scheduler:
+    return Scheduler(h.db.catalog, JobKeeper(h.db.catalog, "test", told))
+
+
+def test_a_held_first_run_is_told_once(h: Harness) -> None:
+    h.events()
+    _fill(h, ROWS)
+    told = Told()
+    scheduler = _scheduler(h, told)
+    for _ in range(4):
+        scheduler.run_once()
+        h.advance(hours=1)
+    ((kind, trouble, text),) = told.events
+    assert (kind, trouble) == ("held", "first_run")
+    assert text.startswith("events: waiting for confirmation: the first run would delete 1,000 of 1,000 rows (100%); ")
+    assert "lapse resume URL" in text
+    # A worker that is started later tells it, too.
+    again = Told()
+    _scheduler(h, again).run_once()
+    assert again.events == told.events
+    h.db.resume("events")
+    scheduler.run_once()
+    scheduler.run_once()
+    assert [event[:2] for event in told.events] == [("held", "first_run"), ("released", "first_run")]
+
+
+def test_rows_that_cannot_be_deleted_are_told_once(h: Harness) -> None:
+    h.events()
+    h.insert((1, h.at(days=-2)), (2, h.at(days=-2)))
+    big = h.backend.bigint
+    h.sql(f"CREATE TABLE invoices (id {big} PRIMARY KEY, event {big}, FOREIGN KEY (event) REFERENCES events (id))")
+    h.sql("INSERT INTO invoices (id, event) VALUES (1, 1)")
+    told = Told()
+    for _ in range(3):
+        h.db.run("events", listener=told)
+        h.advance(hours=1)
+    ((kind, trouble, text),) = told.events
+    assert (kind, trouble) == ("held", "rows")
+    assert text.startswith("events: 1 expired row could not be deleted: rows of ")
+    assert "invoices refer to" in text
+    assert "lapse preview URL" in text
+    h.sql("DELETE FROM invoices")
+    for _ in range(2):
+        h.db.run("events", listener=told)
+        h.advance(hours=1)
+    assert told.events[1:] == [("released", "rows", "events: no expired row is held any more")]

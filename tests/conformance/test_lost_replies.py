@@ -48,9 +48,11 @@ def test_a_commit_whose_answer_is_lost_is_counted_once(
         return Deaf(deleter(target, span, cursor), error, failures)
 
     monkeypatch.setattr(h.db.engine, "deleter", deaf)
-    with pytest.raises(type(error)):
-        h.run()
-    assert [batch.deleted for batch in failures] == [10]
+    if isinstance(error, DatabaseUnavailable):
+        with pytest.raises(DatabaseUnavailable):
+            h.run()
+    # Any other error is met again after a pause, by the same run.
     job = h.run_one()
+    assert [batch.deleted for batch in failures] == [10]
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 40)
     assert h.ids() == [100]

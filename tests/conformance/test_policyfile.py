@@ -160,3 +160,21 @@ def test_candidates_are_found_and_lint_wants_a_word_about_each(h: Harness, tmp_p
     assert [change.action for change in h.owner.plan(full).changes] == [Action.CREATE, Action.CREATE]
     assert h.owner.lint(_file(tmp_path, bare + '\n[tables.gone]\nexclude = "gone"\n'))[0].table == "gone"
     assert json.dumps(found["logins"].why)
+
+
+def test_a_draft_is_what_a_careful_dba_would_propose(h: Harness) -> None:
+    """No TTL for tables that others refer to; what a comment declares is taken as it is."""
+    big, instant = h.backend.bigint, h.backend.instant
+    h.sql(f"CREATE TABLE users (id {big} PRIMARY KEY, created_at {instant})")
+    h.sql(f"CREATE TABLE orders (id {big} PRIMARY KEY, user_id {big} REFERENCES users (id), created_at {instant})")
+    found = {each.table.name: each for each in h.owner.candidates()}
+    assert found["orders"].keys
+    assert not found["users"].keys
+    assert "orders refer to its rows" in found["users"].why
+    if h.features.table_comments:
+        comment = "ttl_duration=86400;ttl_col=created_at;"
+        statement = f"COMMENT ON TABLE orders IS '{comment}'" if h.features.transactional_ddl else ""
+        h.sql(statement or f"ALTER TABLE orders COMMENT = '{comment}'")
+        drafts = {each.table.name: each.keys for each in h.owner.candidates()}
+        stored = {each.table.name for each in h.owner.policies()} if "orders" not in drafts else set()
+        assert "orders" in stored or drafts["orders"]["after"] == "1 day"

@@ -29,18 +29,21 @@ Visit = Callable[..., TestClient]
 
 @pytest.fixture(scope="session")
 def _template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("scene") / "scene.db"
+    path = tmp_path_factory.mktemp("scene") / "app.db"
     database = scene.build(path)
     scene.other_workers(database)
     database.close()
-    return path
+    return path.rename(path.with_suffix(".saved"))
 
 
 @pytest.fixture
-def database(_template: Path, tmp_path: Path) -> Iterator[Lapse]:
-    """The scene of `scene.build`, a copy for each test."""
-    shutil.copy(_template, tmp_path / "app.db")
-    with Lapse(f"sqlite:///{tmp_path / 'app.db'}") as opened:
+def database(_template: Path) -> Iterator[Lapse]:
+    """The scene of `scene.build`, restored for each test to where it was: elsewhere it would be a copy, and blocked."""
+    path = _template.with_suffix(".db")
+    for left in path.parent.glob("app.db*"):
+        left.unlink()
+    shutil.copy(_template, path)
+    with Lapse(f"sqlite:///{path}") as opened:
         yield opened
 
 

@@ -92,7 +92,7 @@ def _remember(database: Lapse, policy_id: int, name: TableName, now: datetime, c
         connection.execute(
             update(physical_table).where(physical_table.c.table_id == physical.id).values(next_run_at=due)
         )
-        connection.execute(update(policy_table).values(created_at=now - timedelta(days=40)))
+        connection.execute(update(policy_table).values(created_at=now - timedelta(days=40), grace_until=None))
 
 
 def _job(

@@ -74,7 +74,7 @@ def test_the_catalog_is_read_at_every_scrape(database: Lapse, visit: Visit) -> N
     found = _samples(visit(database).get("/metrics").text)
     assert found["lapse_ttl_database_up", ()] == 1
     assert found["lapse_ttl_tables", (("health", "late"),)] == 1
-    assert found["lapse_ttl_tables", (("health", "unable"),)] == 1
+    assert found["lapse_ttl_tables", (("health", "blocked"),)] == 2
     assert found["lapse_ttl_failing_tables", ()] == 1
     assert found["lapse_ttl_held_rows", (("table", "default"),)] == 12
     assert found["lapse_ttl_workers", (("state", "silent"),)] >= 1

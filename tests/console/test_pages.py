@@ -83,7 +83,7 @@ def test_every_page(database: Lapse, visit: Visit) -> None:
 
 def test_overview_tells_how_policies_do(database: Lapse, visit: Visit) -> None:
     text = Markup(visit(database).get("/").text).text
-    for words in ("audit_log", "Late", "Unable", "no column expires_at", "12 held", "ttl_pause is on", "due now"):
+    for words in ("audit_log", "Late", "Blocked", "no column expires_at", "12 held", "ttl_pause is on", "due now"):
         assert words in text
     # What needs attention comes first.
     assert text.index("password_resets") < text.index("audit_log") < text.index("events")
@@ -214,6 +214,6 @@ def test_a_first_run_that_is_held_can_be_confirmed(tmp_path: Path, visit: Visit)
         client = visit(opened, allow_actions=True)
         page = client.get("/tables/1").text
         assert "Confirm first run" in page
-        assert "Unable" in page
+        assert "Blocked" in page
         assert client.post("/api/v1/tables/1/confirm", json={}).status_code == 200
         assert opened.run().deleted == 12_000

@@ -1,4 +1,4 @@
-"""Databases on the private MariaDB, and a MyRocks whose clock the tests move."""
+"""Databases on the private MariaDB and MySQL, and a MyRocks whose clock the tests move."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from tests.conftest import Servers
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def backend(request: pytest.FixtureRequest, servers: Servers) -> MariadbBackend:
+    found = servers.get(request.param)
+    assert isinstance(found, MariadbBackend)
+    return found
+
+
 @pytest.fixture
-def h(servers: Servers) -> Iterator[Harness]:
-    with Harness.fresh(servers.get("mariadb")) as harness:
+def h(backend: MariadbBackend) -> Iterator[Harness]:
+    with Harness.fresh(backend) as harness:
         yield harness
 
 
 @pytest.fixture
-def server(servers: Servers) -> MariadbServer:
-    backend = servers.get("mariadb")
-    assert isinstance(backend, MariadbBackend)
+def server(backend: MariadbBackend) -> MariadbServer:
     return backend.server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pymysql
@@ -14,8 +15,10 @@ from lapse.engines.mysql.session import Flavour
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
 from tests.crowd import CLIENTS, ROWS, SECONDS, Client, run_among
+from tests.mysql.numbers import numbers
 
 DEADLOCK, LOCK_WAIT = 1213, 1205
+DECLARERS = 12
 
 
 class MysqlClient(Client):
@@ -86,5 +89,21 @@ def test_eight_clients_and_two_workers(
         db.execute("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
         db.execute("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_delete_batch_size = 100)")
         db.execute("ALTER TABLE events SET (ttl_guard = 'off')")
-        db.execute(f"INSERT INTO events SELECT seq, now(3) - INTERVAL 1 HOUR FROM seq_1_to_{ROWS}")
+        db.execute(f"INSERT INTO events SELECT seq, now(3) - INTERVAL 1 HOUR FROM {numbers(ROWS)}")
         run_among([MysqlClient(server, database, number) for number in range(CLIENTS)], (db, second))
+
+
+@pytest.mark.parametrize("ttl", ["TTL = ts + INTERVAL 1 DAY", "SET (ttl_expire_after = '1 hour')"])
+def test_many_first_declarations_at_the_same_time(h: Harness, server: MariadbServer, ttl: str) -> None:
+    """Each finds no catalog, and one makes it."""
+    names = [f"t{number}" for number in range(DECLARERS)]
+    tables = [f"CREATE TABLE {name} (id INT PRIMARY KEY, ts DATETIME)" for name in names]
+    server.execute(*tables, database=str(make_url(h.url).database))
+
+    def declare(name: str) -> None:
+        with Lapse(h.url, clock=h.clock) as db:
+            db.execute(f"ALTER TABLE {name} {ttl}")
+
+    with ThreadPoolExecutor(DECLARERS) as pool:
+        list(pool.map(declare, names))
+    assert {stored.table.name for stored in h.db.policies()} == set(names)

@@ -25,8 +25,9 @@ from lapse.model.interval import DAY, Interval
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
-from tests.backends.mariadb import MariadbServer, why_no_server
+from tests.backends.mariadb import MariadbBackend, MariadbServer
 from tests.conformance.harness import START, Harness
+from tests.mysql.numbers import numbers
 
 MYSQL = Flavour(product="MySQL", version=(8, 0, 36))
 
@@ -57,7 +58,7 @@ def _ignore(connection: Connection, batch: Batch) -> None:
 
 def _expired(h: Harness, rows: int = 10) -> None:
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
-    h.sql(f"INSERT INTO events SELECT seq, {h.at(days=-2)} FROM seq_1_to_{rows}")
+    h.sql(f"INSERT INTO events SELECT seq, {h.at(days=-2)} FROM {numbers(rows)}")
 
 
 def test_locked_rows_are_skipped_at_once_and_found_later(
@@ -68,10 +69,15 @@ def test_locked_rows_are_skipped_at_once_and_found_later(
         cursor.execute("START TRANSACTION")
         cursor.execute("SELECT * FROM events WHERE id IN (3, 4) FOR UPDATE")
         deleter = _deleter(engine)
-        started = monotonic()
-        batch = deleter.step(100, _ignore)
-        assert (batch.selected, batch.deleted, batch.skipped, batch.held) == (10, 8, 2, 0)
-        assert monotonic() - started < 0.95, "it waited for the lock"
+        took = []
+        for counts in ((10, 8, 2, 0), (2, 0, 2, 0), (2, 0, 2, 0)):
+            deleter.restart()
+            started = monotonic()
+            batch = deleter.step(100, _ignore)
+            took.append(monotonic() - started)
+            assert (batch.selected, batch.deleted, batch.skipped, batch.held) == counts
+        # A lock is waited for for a second each time; a machine that has other things to do is slow now and then.
+        assert min(took) < 0.95, "it waited for the lock"
         cursor.execute("ROLLBACK")
     deleter.restart()
     assert deleter.step(100, _ignore).deleted == 2
@@ -121,7 +127,7 @@ def test_a_deadlock_is_retryable_and_loses_nothing(h: Harness, engine: MysqlEngi
         cursor.execute("UPDATE side SET n = n + 1")
         cursor.execute("SET innodb_lock_wait_timeout = 20")
         # The server ends the transaction that has written less: Lapse's.
-        cursor.execute("INSERT INTO side SELECT seq, 0 FROM seq_2_to_2000")
+        cursor.execute(f"INSERT INTO side SELECT seq, 0 FROM {numbers(2000, 2)}")
         other = threading.Thread(target=lambda: (arrived.wait(5), cursor.execute("SELECT * FROM events FOR UPDATE")))
         other.start()
         while not deleted and errors < 20:
@@ -157,7 +163,8 @@ def test_interrupt_ends_a_statement_that_runs(h: Harness, engine: MysqlEngine) -
 
     def sleeping(connection: Connection, batch: Batch) -> None:
         threading.Timer(0.2, deleter.interrupt).start()
-        connection.exec_driver_sql("SELECT count(md5(seq)) FROM seq_1_to_1000000000")
+        many = f"(SELECT seq FROM {numbers(3000)})"
+        connection.exec_driver_sql(f"SELECT count(sha2(a.seq + b.seq, 256)) FROM {many} AS a, {many} AS b, {many} AS c")
 
     started = monotonic()
     with pytest.raises(Interrupted):
@@ -169,7 +176,7 @@ def test_interrupt_ends_a_statement_that_runs(h: Harness, engine: MysqlEngine) -
 def test_windows_bound_what_one_look_reads(h: Harness, engine: MysqlEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 500)
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
-    h.sql(f"INSERT INTO events SELECT seq, if(seq = 4000, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_4000")
+    h.sql(f"INSERT INTO events SELECT seq, if(seq = 4000, {h.at(days=-2)}, {h.at()}) FROM {numbers(4000)}")
     deleter = _deleter(engine)
     first = deleter.step(100, _ignore)
     assert (first.selected, first.examined, first.done) == (0, 500, False)
@@ -191,7 +198,7 @@ Lapse(sys.argv[1], clock=ManualClock(datetime.fromisoformat(sys.argv[2]))).run("
 
 def test_a_killed_worker_is_taken_over_and_no_row_is_counted_twice(h: Harness) -> None:
     h.events()
-    h.sql(f"INSERT INTO events (id, ts) SELECT seq, if(seq % 2, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_4000")
+    h.sql(f"INSERT INTO events (id, ts) SELECT seq, if(seq % 2, {h.at(days=-2)}, {h.at()}) FROM {numbers(4000)}")
     h.sql("ALTER TABLE events SET (ttl_delete_rate_limit = 1000, ttl_delete_batch_size = 20)")
     worker = subprocess.Popen([sys.executable, "-c", _WORKER, h.url, h.now.isoformat()])
     try:
@@ -210,16 +217,13 @@ def test_a_killed_worker_is_taken_over_and_no_row_is_counted_twice(h: Harness) -
     assert len(h.ids()) == 2000
 
 
-def test_a_server_that_dies_in_the_middle_loses_nothing() -> None:
-    reason = why_no_server()
-    if reason:
-        pytest.skip(reason)
-    server, clock = MariadbServer("--innodb-flush-log-at-trx-commit=2"), ManualClock(START)
+def test_a_server_that_dies_in_the_middle_loses_nothing(backend: MariadbBackend) -> None:
+    server, clock = backend.start("--innodb-flush-log-at-trx-commit=2"), ManualClock(START)
     try:
         server.execute("CREATE DATABASE x")
         with Lapse(f"{server.url}/x", clock=clock) as db:
             db.execute("CREATE TABLE events (id INT PRIMARY KEY, ts DATETIME) TTL = ts + INTERVAL 1 DAY")
-            db.execute("INSERT INTO events SELECT seq, if(seq % 2, '2020-01-01', '2030-01-01') FROM seq_1_to_4000")
+            db.execute(f"INSERT INTO events SELECT seq, if(seq % 2, '2020-01-01', '2030-01-01') FROM {numbers(4000)}")
             db.execute("ALTER TABLE events SET (ttl_delete_rate_limit = 2000, ttl_delete_batch_size = 10)")
             killer = threading.Timer(0.7, server.kill)
             killer.start()
@@ -238,9 +242,9 @@ def test_a_server_that_dies_in_the_middle_loses_nothing() -> None:
 
 
 def test_many_workers_share_the_tasks(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MysqlEngine, "features", replace(MysqlEngine.features, rows_per_task=500))
+    monkeypatch.setattr(MysqlEngine, "features", replace(h.features, rows_per_task=500))
     h.events()
-    h.sql(f"INSERT INTO events (id, ts) SELECT seq, {h.at(days=-2)} FROM seq_1_to_8000")
+    h.sql(f"INSERT INTO events (id, ts) SELECT seq, {h.at(days=-2)} FROM {numbers(8000)}")
     h.sql("ANALYZE TABLE events")
     others = [h.open() for _ in range(3)]
     threads = [threading.Thread(target=lambda db=db: db.run("events")) for db in others]
@@ -292,7 +296,7 @@ def test_a_batch_that_is_killed_at_any_moment_says_nothing_wrong(h: Harness, sha
     """One row in `share` has expired: deleted without looking, or found first and deleted by key."""
     rows = 5000 * share
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
-    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_{rows}")
+    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM {numbers(rows)}")
     engine = MysqlEngine(make_url(h.url), h.clock)
     killed = 0
     for attempt in range(60):
@@ -308,7 +312,7 @@ def test_a_batch_that_is_killed_at_any_moment_says_nothing_wrong(h: Harness, sha
         else:
             until = rows if batch.done else json.loads(batch.cursor or "[0]")[0]
             assert h.rows(f"SELECT count(*) FROM events WHERE id <= {until} AND id % {share} = 0") == [(0,)]
-            h.sql(f"REPLACE INTO events SELECT seq * {share}, {h.at(days=-2)} FROM seq_1_to_5000")
+            h.sql(f"REPLACE INTO events SELECT seq * {share}, {h.at(days=-2)} FROM {numbers(5000)}")
         finally:
             timer.join()
     engine.close()
@@ -320,7 +324,7 @@ def test_what_a_killed_statement_says_is_not_believed(h: Harness, monkeypatch: p
     """As when the server kills it while it is being planned: it ends without an error, and nothing was done."""
     rows = 1000 * share
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
-    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM seq_1_to_{rows}")
+    h.sql(f"INSERT INTO events SELECT seq, IF(seq % {share} = 0, {h.at(days=-2)}, {h.at()}) FROM {numbers(rows)}")
     engine = MysqlEngine(make_url(h.url), h.clock)
     deleter = _deleter(engine)
     assert isinstance(deleter, MysqlDeleter)

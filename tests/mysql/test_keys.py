@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import make_url
 
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.errors import Unsupported
+from tests.backends.mariadb import MariadbBackend, MariadbServer
 from tests.conformance.harness import Harness
-from tests.conftest import Servers
+from tests.mysql.numbers import numbers
 
 KEYS: dict[str, list[str]] = {
     "TINYINT": ["-128", "-1", "0", "1", "127"],
@@ -46,8 +48,8 @@ KEYS: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def database(servers: Servers) -> Iterator[Harness]:
-    with Harness.fresh(servers.get("mariadb")) as harness:
+def database(backend: MariadbBackend) -> Iterator[Harness]:
+    with Harness.fresh(backend) as harness:
         yield harness
 
 
@@ -70,8 +72,12 @@ def _fill(h: Harness, columns: str, key: str, rows: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_single_keys(h: Harness, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind in ("UUID", "INET6") and not h.features.uuid_type:
+        pytest.skip(f"there is no type {kind}")
     monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 2)
     rows = KEYS[kind]
+    if not h.rows("SHOW COLLATION LIKE 'utf8mb4_nopad_bin'"):
+        kind = kind.replace("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
     _fill(h, f"k {kind} NOT NULL", "k", rows)
     alive = (len(rows) + 2) // 3
     job = h.run_one()
@@ -85,6 +91,28 @@ def test_composite_keys_with_directions(h: Harness, monkeypatch: pytest.MonkeyPa
     _fill(h, "a ENUM('z','m','a') NOT NULL, b INT NOT NULL, c VARBINARY(4) NOT NULL", "a, b DESC, c", rows)
     assert h.run_one().counts.deleted == 18
     assert h.rows("SELECT count(*) FROM events") == [(9,)]
+
+
+@pytest.mark.parametrize("direction", ["ASC", "DESC"])
+@pytest.mark.parametrize("labels", ["'a','','b','it''s'", "'z','a'", "'',''''"])
+def test_enum_keys_with_odd_members(
+    h: Harness, server: MariadbServer, monkeypatch: pytest.MonkeyPatch, direction: str, labels: str
+) -> None:
+    """The empty label, a quote in a label, and 0: what the server stores for a value that is no member."""
+    monkeypatch.setattr("lapse.engines.mysql.delete.KeyDeleter._window_for", lambda self, limit: 3)
+    h.sql(
+        f"CREATE TABLE events (k ENUM({labels}) NOT NULL, id INT, ts DATETIME, PRIMARY KEY (k {direction}, id))"
+        " TTL = ts + INTERVAL 1 DAY"
+    )
+    server.execute(
+        "SET sql_mode = ''",
+        f"INSERT INTO events SELECT seq % (1 + {labels.count(',') + 1}), seq, {h.at(days=-2)} FROM {numbers(60)}",
+        f"INSERT INTO events SELECT 'no such label', seq + 100, {h.at(days=-2)} FROM {numbers(10)}",
+        database=str(make_url(h.url).database),
+    )
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 2, ttl_adaptive = 'off')")
+    assert h.run_one().counts.deleted == 70
+    assert h.rows("SELECT count(*) FROM events") == [(0,)]
 
 
 def test_a_unique_key_stands_in_for_a_primary_key(h: Harness) -> None:
@@ -108,20 +136,19 @@ def test_a_table_without_a_key_is_refused_and_not_created(h: Harness, key: str) 
 
 
 def test_split_ranges_cover_every_key(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MysqlEngine, "features", replace(MysqlEngine.features, rows_per_task=20))
-    for kind, value in (
-        ("BIGINT", "CAST(seq AS SIGNED) * 7 - 500"),
-        ("CHAR(36) COLLATE utf8mb4_unicode_ci", "md5(seq)"),
-        ("BINARY(16)", "unhex(md5(seq))"),
-        ("VARCHAR(40)", "concat(char(60 + seq % 60), md5(seq))"),
-        ("VARCHAR(40) CHARACTER SET utf16", "concat(char(60 + seq % 60), md5(seq))"),
+    monkeypatch.setattr(MysqlEngine, "features", replace(h.features, rows_per_task=20))
+    for kind, value, is_cut in (
+        ("BIGINT", "CAST(seq AS SIGNED) * 7 - 500", True),
+        ("DATETIME", "'2024-02-28' + INTERVAL seq * 700 SECOND", True),
+        ("CHAR(36) COLLATE utf8mb4_unicode_ci", "left(sha2(seq, 256), 32)", False),
+        ("BINARY(16)", "unhex(left(sha2(seq, 256), 32))", False),
     ):
         h.sql(f"CREATE TABLE events (k {kind} PRIMARY KEY, ts DATETIME)")
-        h.sql(f"INSERT INTO events SELECT {value}, '2020-01-01' FROM seq_1_to_400")
+        h.sql(f"INSERT INTO events SELECT {value}, '2020-01-01' FROM {numbers(400)}")
         h.sql("ANALYZE TABLE events")
         h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
         job = h.run_one()
-        assert job.tasks_total > 3, kind
+        assert (job.tasks_total > 3) == is_cut, kind
         assert job.counts.deleted == 400, kind
         h.sql("DROP TABLE events")
 

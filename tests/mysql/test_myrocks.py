@@ -17,6 +17,8 @@ EXPLICIT = (
     "CREATE TABLE t1 (a bigint(20) NOT NULL, b int NOT NULL, ts bigint(20) UNSIGNED NOT NULL, PRIMARY KEY (a), "
     "KEY kb (b)) ENGINE=rocksdb COMMENT='ttl_duration=3600;ttl_col=ts;'"
 )
+OLD = 1_577_836_800
+"""2020-01-01. A number as small as 1 is not taken for a time, and never expires."""
 
 
 def _durations(server: MovableServer, db: Lapse) -> dict[str, int]:
@@ -46,6 +48,9 @@ def test_expired_rows_leave_the_files(rocks: Open, rocks_server: MovableServer) 
     assert (first.status, first.path.kind, first.counts.deleted) == (JobStatus.FINISHED, PathKind.NATIVE, 500)
     rocks_server.move("+2h")
     assert db.execute("SELECT count(*) FROM t1").rows == ((0,),)
+    held = db.run("t1")
+    assert held.jobs == () and "ahead" in held.skipped[0].reason
+    assert db.confirm_clock()
     (second,) = db.run("t1").jobs
     assert (second.counts.deleted, second.counts.skipped) == (500, 0)
     (status,) = db.status()
@@ -130,11 +135,12 @@ def test_what_myrocks_cannot_express_is_lapses_job(rocks: Open, columns: str, tt
     db = rocks()
     notices = db.execute(f"CREATE TABLE t1 (a BIGINT PRIMARY KEY, {columns}) ENGINE=ROCKSDB {ttl}").notices
     assert any(reason in notice and "Lapse's job" in notice for notice in notices)
-    old, new = ("'2020-01-01'", "now()") if "TIMESTAMP" in columns else ("1", "unix_timestamp() + 10000")
-    db.execute(f"INSERT INTO t1 VALUES (5, {old}), (6, {new})")
+    is_number = "BIGINT" in columns
+    old, new = (str(OLD), "unix_timestamp() + 10000") if is_number else (f"from_unixtime({OLD})", "now()")
+    db.execute(f"INSERT INTO t1 VALUES (5, {old}), (6, {new}), (7, {1 if is_number else new})")
     (job,) = db.run("t1").jobs
     assert (job.path.kind, job.counts.deleted) == (PathKind.PHYSICAL, 1)
-    assert db.execute("SELECT a FROM t1").rows == ((6,),)
+    assert db.execute("SELECT a FROM t1").rows == ((6,), (7,))
 
 
 @pytest.mark.parametrize(
@@ -203,13 +209,14 @@ def test_a_locked_row_does_not_hold_up_lapses_job(rocks: Open, rocks_server: Mov
         cursor.execute("SELECT * FROM t1 WHERE a = 3 FOR UPDATE")
         (job,) = db.run("t1").jobs
         cursor.execute("ROLLBACK")
-    assert (job.status, job.counts.deleted, job.counts.skipped) == (JobStatus.FINISHED, 11, 1)
+    assert (job.status, job.counts.deleted, job.counts.skipped) == (JobStatus.INCOMPLETE, 11, 1)
     assert db.run("t1").deleted == 1
 
 
 def test_the_same_comment_on_innodb_is_lapses_job(rocks: Open) -> None:
     db = rocks()
     db.execute(EXPLICIT.replace("ENGINE=rocksdb", "ENGINE=InnoDB"))
-    db.execute("INSERT INTO t1 VALUES (1, 1, 1), (2, 2, unix_timestamp())")
+    db.execute(f"INSERT INTO t1 VALUES (1, 1, {OLD}), (2, 2, unix_timestamp()), (3, 3, 1)")
     (job,) = db.run("t1").jobs
     assert (job.path.kind, job.counts.deleted) == (PathKind.PHYSICAL, 1)
+    assert db.execute("SELECT a FROM t1").rows == ((2,), (3,))

@@ -17,8 +17,9 @@ from lapse.engines.mysql.keys import Walk
 from lapse.model.interval import DAY, Interval
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
+from tests.backends.mariadb import MariadbBackend
 from tests.conformance.harness import Harness
-from tests.conftest import Servers
+from tests.mysql.numbers import numbers
 
 ROWS = 150_000
 PIECES = 12
@@ -31,30 +32,29 @@ POLICY = Policy(column="ts", interval=Interval(micros=30 * DAY))
 LARGE = {
     "BIGINT, sparse": ("k BIGINT PRIMARY KEY", "seq * 1000000007"),
     "BIGINT with an outlier": ("k BIGINT PRIMARY KEY", f"if(seq = {ROWS}, 9000000000000000000, seq)"),
-    "DECIMAL": ("k DECIMAL(20, 4) PRIMARY KEY", "seq / 4 - 1000"),
-    "DECIMAL, descending": ("k DECIMAL(20, 4), PRIMARY KEY (k DESC)", "seq / 4 - 1000"),
-    "DOUBLE": ("k DOUBLE PRIMARY KEY", "seq / 7e0 - 1e3"),
+    "BIGINT, descending": ("k BIGINT, PRIMARY KEY (k DESC)", "CAST(seq AS SIGNED) * 3 - 1000"),
     "DATETIME(6)": ("k DATETIME(6) PRIMARY KEY", "'2020-02-28' + INTERVAL seq * 700.123456 SECOND"),
     "TIMESTAMP": ("k TIMESTAMP PRIMARY KEY", "from_unixtime(seq * 7001)"),
     "DATE and a number": ("k DATE, n INT, PRIMARY KEY (k, n)", "'2024-01-01' + INTERVAL seq % 90 DAY, seq"),
+    "tenants": ("t INT, k UUID, PRIMARY KEY (t, k)", "seq % 100, as_uuid(left(sha2(seq, 256), 32), '4')"),
+}
+UNCUT = {
+    "DECIMAL": ("k DECIMAL(20, 4) PRIMARY KEY", "seq / 4 - 1000"),
+    "DOUBLE": ("k DOUBLE PRIMARY KEY", "seq / 7e0 - 1e3"),
     "TIME(3)": ("k TIME(3) PRIMARY KEY", f"sec_to_time((CAST(seq AS SIGNED) - {ROWS // 2}) * 0.5)"),
-    "random UUID": ("k UUID PRIMARY KEY", "as_uuid(md5(seq), '4')"),
+    "random UUID": ("k UUID PRIMARY KEY", "as_uuid(left(sha2(seq, 256), 32), '4')"),
     "UUID of one machine": ("k UUID PRIMARY KEY", "concat(lpad(hex(seq * 7), 8, '0'), '-1234-11f0-8000-0242ac110002')"),
     "UUID by time": (
         "k UUID PRIMARY KEY",
-        "as_uuid(concat(lpad(hex(1700000000000 + seq * 900), 12, '0'), right(md5(seq), 20)), '7')",
+        "as_uuid(concat(lpad(hex(1700000000000 + seq * 900), 12, '0'), right(left(sha2(seq, 256), 32), 20)), '7')",
     ),
     "INET6": ("k INET6 PRIMARY KEY", "concat('2001:db8::', hex(seq DIV 65536), ':', hex(seq % 65536))"),
-    "BINARY": ("k BINARY(16) PRIMARY KEY", "unhex(md5(seq))"),
-    "VARCHAR with a prefix": ("k VARCHAR(40) PRIMARY KEY", "concat('session:', md5(seq))"),
+    "BINARY": ("k BINARY(16) PRIMARY KEY", "unhex(left(sha2(seq, 256), 32))"),
+    "VARCHAR with a prefix": ("k VARCHAR(40) PRIMARY KEY", "concat('session:', left(sha2(seq, 256), 32))"),
     "one tenant": ("t INT, k DECIMAL(12, 0), PRIMARY KEY (t, k)", "7, seq"),
-    "two tenants": ("t INT, k UUID, PRIMARY KEY (t, k)", "if(seq % 10, 7, 8), as_uuid(md5(seq), '4')"),
     "YEAR and a number": ("k YEAR, n INT, PRIMARY KEY (k, n)", "if(seq = 1, 0, 1990 + seq % 30), seq"),
-}
-UNCUT = {
     "SET and a number": ("k SET('a', 'b'), n INT, PRIMARY KEY (k, n)", "1 + seq % 3, seq"),
     "ENUM and a number": ("k ENUM('a', 'b'), n INT, PRIMARY KEY (k, n)", "1 + seq % 2, seq"),
-    "letters beyond ASCII": ("k VARCHAR(40) PRIMARY KEY", "concat('日本', md5(seq))"),
 }
 
 
@@ -62,8 +62,8 @@ ALL = LARGE | UNCUT
 
 
 @pytest.fixture(scope="module")
-def database(servers: Servers) -> Iterator[Harness]:
-    with Harness.fresh(servers.get("mariadb")) as harness:
+def database(backend: MariadbBackend) -> Iterator[Harness]:
+    with Harness.fresh(backend) as harness:
         harness.sql(
             "CREATE FUNCTION as_uuid(t CHAR(32), version CHAR(1)) RETURNS CHAR(36) DETERMINISTIC RETURN"
             " concat_ws('-', left(t, 8), substr(t, 9, 4), concat(version, substr(t, 14, 3)),"
@@ -95,12 +95,14 @@ class Reads:
 
 
 def _large(h: Harness, columns: str, values: str) -> None:
+    if any(kind in columns for kind in ("UUID", "INET6")) and not h.features.uuid_type:
+        pytest.skip("there is no such type")
     # With all pages in the sample the server's statistics are the same in every run.
     h.sql(f"CREATE TABLE events (ts DATETIME, {columns}) STATS_SAMPLE_PAGES = 10000")
     old, new = h.at(days=-40), h.at()
     h.sql(
         f"INSERT INTO events SELECT if(crc32(seq) % 100 < {100 * EXPIRED_SHARE}, {old}, {new}), {values}"
-        f" FROM seq_1_to_{ROWS}"
+        f" FROM {numbers(ROWS)}"
     )
     h.sql("ANALYZE TABLE events")
 
@@ -210,6 +212,8 @@ RANDOM = [
 
 @pytest.mark.parametrize("case", RANDOM, ids=lambda case: case.key)
 def test_ranges_hold_every_key_once(h: Harness, case: _Random) -> None:
+    if any(kind in case.key for kind in ("UUID", "INET")) and not h.features.uuid_type:
+        pytest.skip("there is no such type")
     h.sql("SET SESSION sql_mode = ''")
     h.sql(f"CREATE TABLE events (ts DATETIME, {case.key})")
 
@@ -232,7 +236,7 @@ def test_ranges_hold_every_key_once(h: Harness, case: _Random) -> None:
 
 def test_two_pieces_are_two_halves(h: Harness) -> None:
     h.sql("CREATE TABLE events (k BIGINT PRIMARY KEY, ts DATETIME)")
-    h.sql("INSERT INTO events SELECT seq, '2026-01-01' FROM seq_1_to_20000")
+    h.sql(f"INSERT INTO events SELECT seq, '2026-01-01' FROM {numbers(20000)}")
     h.sql("ANALYZE TABLE events")
     with h.db.engine.connection() as connection:
         walk = _walk(connection)
@@ -244,7 +248,7 @@ def test_two_pieces_are_two_halves(h: Harness) -> None:
 
 
 def test_a_table_that_has_emptied_since_its_statistics(h: Harness) -> None:
-    _large(h, "k UUID PRIMARY KEY", "as_uuid(md5(seq), '4')")
+    _large(h, "k UUID PRIMARY KEY", "as_uuid(left(sha2(seq, 256), 32), '4')")
     h.sql("ALTER TABLE events STATS_AUTO_RECALC = 0")
     h.sql("DELETE FROM events")
     with h.db.engine.connection() as connection:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg
 import pytest
 
 from lapse.catalog import meta
+from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
 from lapse.runner.events import BatchDone, Silent
-from lapse.runner.identity import IdentityGuard
+from lapse.runner.place import PlaceGuard
 from tests.conformance.harness import Harness
 
 
@@ -41,21 +44,29 @@ def test_a_change_during_the_run_stops_the_job(h: Harness, change: str) -> None:
     assert job.counts.deleted == 10
 
 
-def test_a_table_made_again_is_checked_before_the_next_job(h: Harness, client: psycopg.Connection) -> None:
+def test_a_table_made_again_is_blocked_until_it_is_resumed(h: Harness, client: psycopg.Connection) -> None:
     h.events()
-    client.execute("DROP TABLE events; CREATE TABLE events (id INTEGER, ts TIMESTAMP)")
+    client.execute("DROP TABLE events; CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ)")
     client.execute(f"INSERT INTO events VALUES (1, {h.at(days=-2)}), (2, {h.at()})")
-    assert any("changed behind" in finding.text for finding in h.db.doctor())
+    assert any("replaced" in finding.text for finding in h.db.doctor())
+    result = h.db.run("events")
+    assert result.failed
+    assert result.skipped[0].blocked is BlockCode.TABLE_REPLACED
+    assert h.ids() == [1, 2]
+    h.db.resume("events")
     h.run()
-    assert 2 in h.ids()
+    assert h.ids() == [2]
+
+
+ELSEWHERE = json.dumps({"incarnation": "another server", "endpoints": ["another/way/to/it"]})
 
 
 def _copied(h: Harness) -> None:
-    """The catalog says that its policies were declared elsewhere."""
+    """The catalog says that it was last seen elsewhere."""
     with h.db.catalog.writing() as connection:
-        here = meta.read_fact(connection, meta.DATABASE_IDENTITY)
+        here = meta.read_fact(connection, meta.PLACE)
         assert here is not None
-        assert meta.replace_fact(connection, meta.DATABASE_IDENTITY, here, "another cluster/1")
+        assert meta.replace_fact(connection, meta.PLACE, here, ELSEWHERE)
 
 
 def test_workers_that_find_a_copy_at_the_same_moment_disarm_it_once(
@@ -64,35 +75,35 @@ def test_workers_that_find_a_copy_at_the_same_moment_disarm_it_once(
     h.events()
     h.run()
     _copied(h)
-    first, second = IdentityGuard(h.db.catalog), IdentityGuard(h.db.catalog)
+    first, second = PlaceGuard(h.db.catalog), PlaceGuard(h.db.catalog)
     assert first.run_once()
-    monkeypatch.setattr(meta, "read_fact", lambda *_: "another cluster/1")
+    monkeypatch.setattr(meta, "read_fact", lambda *_: ELSEWHERE)
     assert not second.run_once()
 
 
-def test_workers_that_write_the_identity_at_the_same_moment(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_write_the_place_at_the_same_moment(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     h.events()
     h.run()
     read = meta.read_fact
     looks = iter([None])
     monkeypatch.setattr(meta, "read_fact", lambda *wanted: next(looks, read(*wanted)))
-    assert not IdentityGuard(h.db.catalog).run_once()
+    assert not PlaceGuard(h.db.catalog).run_once()
     assert next(looks, "none left") == "none left"
     (status,) = h.db.status()
-    assert status.state != "paused"
+    assert status.state != "blocked"
 
 
-def test_a_copy_of_the_database_is_disarmed_until_somebody_arms_it(h: Harness) -> None:
+def test_a_copy_of_the_database_is_disarmed_until_it_is_resumed(h: Harness) -> None:
     h.events()
     h.insert((1, h.at(days=-2)))
     assert h.run_one().counts.deleted == 1
     _copied(h)
     h.insert((2, h.at(days=-2)))
     result = h.db.run("events")
-    assert (result.deleted, result.jobs) == (0, ())
-    assert "copy" in result.skipped[0].reason
+    assert result.deleted == 0
+    assert result.skipped[0].blocked is BlockCode.DATABASE_COPIED
     (status,) = h.db.status()
-    assert status.state == "paused"
+    assert status.state == "blocked"
     assert "lapse resume" in (status.reason or "")
     assert any("copy" in finding.text for finding in h.db.doctor())
     h.db.resume("events")
@@ -100,22 +111,19 @@ def test_a_copy_of_the_database_is_disarmed_until_somebody_arms_it(h: Harness) -
     assert not [finding for finding in h.db.doctor() if finding.level == "problem"]
 
 
-def test_doctor_arms_as_well(h: Harness) -> None:
+def test_repairing_does_not_arm_a_copy(h: Harness) -> None:
     h.events()
     h.run()
     _copied(h)
     h.run()
-    assert any(finding.mended for finding in h.db.doctor(repair=True))
+    assert any("lapse resume" in (finding.fix or "") for finding in h.db.doctor(repair=True))
     h.insert((2, h.at(days=-2)))
-    assert h.run_one().counts.deleted == 1
+    assert h.db.run("events").deleted == 0
 
 
 def test_a_database_made_from_a_template_is_a_copy(h: Harness) -> None:
     h.events()
     h.insert((1, h.at(days=-2)))
-    h.sql("ALTER TABLE events SET (ttl_pause = 'on')")
-    h.run()
-    h.sql("ALTER TABLE events SET (ttl_pause = 'off')")
     h.db.engine.close()
     name = h.url.rpartition("/")[2]
     with psycopg.connect(h.url.replace(name, "postgres"), autocommit=True) as admin:
@@ -124,7 +132,7 @@ def test_a_database_made_from_a_template_is_a_copy(h: Harness) -> None:
         from lapse.app import Lapse
 
         with Lapse(h.url.replace(name, "copied"), clock=h.clock) as copied:
-            assert copied.run("events").jobs == ()
+            assert copied.run("events").skipped[0].blocked is BlockCode.DATABASE_COPIED
             assert copied.execute("SELECT id FROM events").rows == ((1,),)
     finally:
         with psycopg.connect(h.url.replace(name, "postgres"), autocommit=True) as admin:
@@ -140,3 +148,39 @@ def test_doctor_mends_a_dropped_trigger(h: Harness) -> None:
     assert not [finding for finding in h.db.doctor() if finding.level == "problem"]
     h.sql("ALTER TABLE events DISABLE TRIGGER lapse_ttl_update")
     assert any("trigger" in finding.text for finding in h.db.doctor())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE events ALTER COLUMN crdb_internal_expiration SET DEFAULT '2020-01-01'",
+        "ALTER TABLE events DISABLE TRIGGER lapse_ttl_update",
+        "DROP TRIGGER lapse_ttl_update ON events; CREATE TRIGGER lapse_ttl_update BEFORE UPDATE ON events FOR EACH ROW"
+        " WHEN (false) EXECUTE FUNCTION lapse_ttl.stamp_expiration('86400 seconds')",
+    ],
+)
+def test_a_managed_column_that_is_stamped_in_another_way_blocks(
+    h: Harness, client: psycopg.Connection, change: str
+) -> None:
+    """Rows would be born expired, or not be renewed; between jobs and in the middle of one."""
+    h.sql("CREATE TABLE events (id INTEGER) WITH (ttl_expire_after = '1 day', ttl_delete_batch_size = 10)")
+    old = "INSERT INTO events SELECT n, '2026-01-01' FROM generate_series(1, 30) n"
+    client.execute(old)
+
+    class Change(Silent):
+        done = False
+
+        def batch_done(self, event: BatchDone) -> None:
+            if not self.done:
+                self.done = True
+                client.execute(change)
+
+    (job,) = h.db.run("events", listener=Change()).jobs
+    assert (job.status, job.counts.deleted) == (JobStatus.FAILED, 10)
+    h.advance(hours=2)
+    result = h.db.run("events")
+    assert [skip.blocked for skip in result.skipped] == [BlockCode.PARTS_MISSING]
+    assert h.rows("SELECT count(*) FROM events") == [(20,)]
+    h.db.doctor(repair=True)
+    h.advance(hours=2)
+    assert h.db.run("events").deleted == 20

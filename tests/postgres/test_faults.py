@@ -14,6 +14,7 @@ from lapse.model.job import JobStatus
 from lapse.runner.events import BatchDone, Silent
 from tests.backends import BACKENDS
 from tests.backends.postgres import Cluster, PostgresBackend
+from tests.conformance.harness import Harness
 from tests.postgres.conftest import VERSIONS
 
 
@@ -74,3 +75,31 @@ def test_a_server_restart_in_the_middle_of_a_batch(lonely: Cluster) -> None:
         (job,) = db.run("events").jobs
         assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 2000)
         assert db.execute("SELECT count(*), min(id) FROM events").rows == ((100, 2001),)
+
+
+@pytest.mark.parametrize(("limit", "left"), [("100 milliseconds", [3]), ("5 seconds", [])])
+def test_how_long_a_statement_may_take_is_a_setting(h: Harness, limit: str, left: list[int]) -> None:
+    h.events()
+    h.sql(f"SET GLOBAL lapse_statement_timeout = '{limit}'")
+    h.sql(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF OLD.id = 3 THEN PERFORM pg_sleep(0.6); END IF; RETURN OLD; END $$"
+    )
+    h.sql("CREATE TRIGGER slow BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION slow()")
+    h.insert(*((number, h.at(days=-2)) for number in range(1, 5)))
+    job = h.run_one()
+    assert (job.status, job.counts.held, h.ids()) == (JobStatus.FINISHED, len(left), left)
+
+
+def test_rows_that_take_too_long_to_delete_are_held_and_the_rest_goes(h: Harness) -> None:
+    h.events()
+    h.sql(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF OLD.id = 3 THEN PERFORM pg_sleep(30); END IF; RETURN OLD; END $$"
+    )
+    h.sql("CREATE TRIGGER slow BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION slow()")
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 4)")
+    h.insert(*((number, h.at(days=-2)) for number in range(1, 9)))
+    job = h.run_one()
+    assert (job.status, job.counts.deleted, job.counts.held) == (JobStatus.FINISHED, 7, 1)
+    assert h.ids() == [3]

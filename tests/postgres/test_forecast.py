@@ -58,3 +58,25 @@ def test_a_small_table_is_counted(h: Harness) -> None:
     found = h.db.forecast("events")
     assert (found.exact, found.rows, found.expired) == (True, 2, 1)
     assert found.rows < forecast.SCANNED_ROWS
+
+
+@pytest.mark.parametrize("scanned", [0, 1_000_000])
+@pytest.mark.parametrize("index", [False, True])
+def test_odd_times_neither_fail_nor_hide_what_is_implausible(
+    h: Harness, client: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, scanned: int, index: bool
+) -> None:
+    """Infinity and years that Python does not know mean "never"; a time of 1985 is a mistake, and is still seen."""
+    monkeypatch.setattr(forecast, "SCANNED_ROWS", scanned)
+    h.events(ttl="TTL = ts + INTERVAL 30 DAY")
+    client.execute(f"INSERT INTO events SELECT n, {h.at()} FROM generate_series(1, 12000) n")
+    odd = ("-infinity", "infinity", "294276-12-31", "4713-01-01 BC", "0001-01-01", "9999-12-31")
+    for number, moment in enumerate(odd):
+        client.execute("INSERT INTO events VALUES (%s, %s)", (20_000 + number, moment))
+    client.execute("INSERT INTO events VALUES (30000, '1985-01-01')")
+    if index:
+        client.execute("CREATE INDEX ON events (ts)")
+    client.execute("ANALYZE events")
+    found = h.db.preview("events")[0]
+    assert found.survey.expired <= 1 + found.survey.margin
+    (skip,) = h.run().skipped
+    assert "1985" in skip.reason

@@ -6,12 +6,15 @@ import psycopg
 import pytest
 
 from lapse.engines.postgres import gauges
+from lapse.model.settings import Settings
 from tests.conformance.harness import Harness
 
 
 def foreground(h: Harness) -> float | None:
     with h.db.engine.connection() as connection:
-        return next(gauge.value for gauge in gauges.read(connection) if gauge.name == "foreground")
+        return next(
+            gauge.value for gauge in gauges.read(connection, Settings.from_texts({})) if gauge.name == "foreground"
+        )
 
 
 def test_a_session_between_two_short_statements_is_at_work(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from lapse.errors import PolicyConflict
+from lapse.errors import PolicyConflict, Unsupported
 from tests.conformance.harness import Harness
 
 ROWS = "INSERT INTO events VALUES (1, now() - interval '2 days'), (2, now()), (3, NULL)"
@@ -29,6 +29,13 @@ def test_the_view_shows_live_rows_only(each: Harness) -> None:
     assert each.rows("SELECT to_regclass('events_live')") == [(None,)]
     each.sql("ALTER TABLE facts SET (ttl_hide_expired = 'off')")
     assert each.rows("SELECT to_regclass('facts_live')") == [(None,)]
+
+
+def test_a_view_whose_name_would_be_cut_is_refused(h: Harness) -> None:
+    name = "n" * 60
+    h.sql(f"CREATE TABLE {name} (id bigint PRIMARY KEY, ts timestamptz)")
+    with pytest.raises(Unsupported, match="longer than 63 bytes"):
+        h.sql(f"ALTER TABLE {name} SET (ttl_expiration_expression = 'ts', ttl_hide_expired = 'view')")
 
 
 def test_somebody_elses_view_is_left_alone(h: Harness) -> None:
@@ -77,3 +84,31 @@ def test_doctor_notices_a_missing_policy(h: Harness) -> None:
     h.sql("DROP POLICY lapse_hide_expired ON events")
     assert any("lapse_hide_expired" in finding.text for finding in h.db.doctor(repair=True))
     assert not [finding for finding in h.db.doctor() if finding.level == "problem"]
+
+
+def test_policies_added_later_are_not_voided(each: Harness) -> None:
+    each.events(extra=", tenant text")
+    each.sql("ALTER TABLE events SET (ttl_hide_expired = 'policy')")
+    each.sql("INSERT INTO events VALUES (1, now() - interval '2 days', 'a'), (2, now(), 'a'), (3, now(), 'b')")
+    url = role(each, "tenant_a")
+    with psycopg.connect(url, autocommit=True) as tenant:
+        tenant.execute("PREPARE mine AS SELECT id FROM events ORDER BY id")
+        assert tenant.execute("EXECUTE mine").fetchall() == [(2,), (3,)]
+        each.sql("CREATE POLICY tenants ON events USING (tenant = 'a')")
+        assert tenant.execute("EXECUTE mine").fetchall() == [(2,)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            tenant.execute("INSERT INTO events VALUES (4, now(), 'b')")
+        assert tenant.execute("UPDATE events SET tenant = 'a' WHERE id = 3").rowcount == 0
+        assert not [finding for finding in each.db.doctor() if finding.level == "problem"]
+        each.sql("DROP POLICY tenants ON events; CREATE POLICY tenants ON events AS RESTRICTIVE USING (tenant = 'b')")
+        assert tenant.execute("EXECUTE mine").fetchall() == [(3,)]
+    each.sql("ALTER TABLE events RESET (ttl)")
+    assert each.ids() == [1, 2, 3]
+
+
+def test_a_policy_of_an_older_version_that_allows_everything_is_replaced(h: Harness) -> None:
+    h.events()
+    h.sql("ALTER TABLE events SET (ttl_hide_expired = 'policy')")
+    h.sql("ALTER POLICY lapse_allow_all ON events USING (true)")
+    assert any("lapse_allow_all" in finding.text for finding in h.db.doctor(repair=True))
+    assert not any("lapse_allow_all" in finding.text for finding in h.db.doctor())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
 
 from lapse.engines.postgres import locks
-from lapse.errors import Retryable
+from lapse.errors import Blocked, Retryable
+from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 
@@ -34,7 +37,7 @@ def test_locked_rows_are_skipped_and_counted(h: Harness) -> None:
         started = time.monotonic()
         job = h.run_one()
         assert time.monotonic() - started < 5
-        assert (job.status, job.counts.deleted, job.counts.skipped) == (JobStatus.FINISHED, 998, 2)
+        assert (job.status, job.counts.deleted, job.counts.skipped) == (JobStatus.INCOMPLETE, 998, 2)
         assert h.ids() == [3, 500]
     assert h.run_one().counts.deleted == 2
 
@@ -110,11 +113,9 @@ def test_a_trigger_that_keeps_rows_does_not_stop_the_job(h: Harness) -> None:
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 99)
 
 
-def test_a_statement_that_takes_too_long_is_made_smaller(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapse.engines.postgres import delete
-
-    monkeypatch.setitem(delete.WORKING, "statement_timeout", "100")
+def test_a_statement_that_takes_too_long_is_made_smaller(h: Harness) -> None:
     fill(h, 60)
+    h.sql("SET GLOBAL lapse_statement_timeout = '100 milliseconds'")
     h.sql(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN PERFORM pg_sleep(0.004); RETURN OLD; END $$;"
@@ -163,16 +164,16 @@ def test_declaring_never_queues_in_front_of_traffic(h: Harness, client: psycopg.
 
     thread = threading.Thread(target=declare)
     thread.start()
-    slowest = 0.0
+    took = []
     for _ in range(20):
         started = time.monotonic()
         client.execute("SELECT count(*) FROM events")
-        slowest = max(slowest, time.monotonic() - started)
+        took.append(time.monotonic() - started)
         time.sleep(0.03)
     reader.close()
     thread.join()
     assert not errors
-    assert slowest < 0.6
+    assert max(took) < 0.6
     assert "crdb_internal_expiration" in h.db.execute("SELECT * FROM events").columns
 
 
@@ -193,3 +194,57 @@ def test_the_managed_column_rewrites_nothing(h: Harness) -> None:
     assert h.rows("SELECT relfilenode FROM pg_catalog.pg_class WHERE relname = 'events'") == node
     h.sql("ALTER TABLE events RESET (ttl)")
     assert h.rows("SELECT relfilenode FROM pg_catalog.pg_class WHERE relname = 'events'") == node
+
+
+@contextmanager
+def locked(h: Harness, table: str) -> Iterator[None]:
+    """As by a migration that does not end."""
+    with psycopg.connect(h.url) as other:
+        other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
+        other.rollback()
+
+
+def test_one_locked_table_does_not_keep_others_waiting(each: Harness) -> None:
+    fill(each, 10)
+    each.sql("CREATE INDEX ON events (ts)")
+    each.sql("CREATE TABLE notes (id INTEGER, ts TIMESTAMPTZ) TTL = ts + INTERVAL 1 DAY")
+    each.sql(f"INSERT INTO notes VALUES (1, {each.at(days=-2)})")
+    each.sql("CREATE TABLE parts (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
+    each.sql("CREATE TABLE part PARTITION OF parts DEFAULT")
+    with locked(each, "events"), locked(each, "part"):
+        started = time.monotonic()
+        result = each.run(None)
+        assert time.monotonic() - started < 15
+        assert each.ids("notes") == []
+        blocked = {skip.table.name: skip.blocked for skip in result.skipped}
+        assert blocked == {"events": BlockCode.LOCKED, "parts": BlockCode.LOCKED}
+    each.advance(minutes=1)
+    each.run()
+    assert each.ids() == []
+
+
+def test_looking_at_a_locked_table_ends_soon(each: Harness) -> None:
+    fill(each, 10)
+    each.sql("CREATE INDEX ON events (ts)")
+    with locked(each, "events"):
+        for look in (lambda: each.db.preview("events"), lambda: each.db.doctor(), lambda: each.db.status()):
+            started = time.monotonic()
+            with suppress(Blocked):
+                look()
+            assert time.monotonic() - started < 5
+        (found,) = (finding for finding in each.db.doctor() if finding.subject == "public.events")
+        assert "locked" in found.text
+
+
+def test_a_worker_asks_for_the_lock_of_a_commented_table_once(h: Harness, client: psycopg.Connection) -> None:
+    """Its transaction is not kept open, and the tables that come after are not kept waiting."""
+    fill(h, 10)
+    client.execute("CREATE TABLE notes (id INTEGER)")
+    client.execute("COMMENT ON TABLE notes IS 'ttl_expire_after = ''1 day'''")
+    with psycopg.connect(h.url) as reader:
+        reader.execute("SELECT * FROM notes")
+        started = time.monotonic()
+        h.run(None)
+        assert time.monotonic() - started < 5
+    assert h.ids() == []

@@ -7,6 +7,8 @@ from itertools import pairwise
 import psycopg
 import pytest
 
+from lapse.cli.output import Output
+from lapse.cli.preview import show_all
 from lapse.errors import Unsupported
 from lapse.model.job import JobStatus, PathKind
 from tests.conformance.harness import Harness
@@ -79,7 +81,8 @@ def test_foreign_keys_keep_partitions_from_being_dropped(h: Harness) -> None:
 
 def test_partitions_of_partitions_in_other_schemas(each: Harness) -> None:
     each.sql('CREATE SCHEMA "old ""ones"')
-    each.sql("CREATE TABLE events (id INTEGER, ts DATE, kind TEXT) PARTITION BY LIST (kind) TTL = ts + INTERVAL 1 DAY")
+    each.sql("CREATE TABLE events (id INTEGER, ts DATE, kind TEXT) PARTITION BY LIST (kind)")
+    each.sql("ALTER TABLE events SET (ttl_time_zone = 'UTC'), TTL = ts + INTERVAL 1 DAY")
     each.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")
     each.sql("CREATE TABLE a PARTITION OF events FOR VALUES IN ('a') PARTITION BY RANGE (ts)")
     each.sql("""CREATE TABLE "old ""ones"."a.1" PARTITION OF a FOR VALUES FROM (MINVALUE) TO ('2026-01-01')""")
@@ -92,7 +95,7 @@ def test_partitions_of_partitions_in_other_schemas(each: Harness) -> None:
     )
     jobs = {job.table.partition: (job.path.kind, job.counts.deleted) for job in each.run().jobs}
     assert jobs == {
-        '"old ""ones"."a.1"': (PathKind.PARTITION, 1),
+        "a.1": (PathKind.PARTITION, 1),
         "a2": (PathKind.PHYSICAL, 1),
         "b0": (PathKind.PHYSICAL, 1),
     }
@@ -186,3 +189,70 @@ def test_tables_that_inherit_are_tables_of_their_own(h: Harness) -> None:
     assert "table public.heir inherits from public.events" in declared.notices[0]
     assert h.run_one().counts.deleted == 1
     assert h.ids("heir") == [2]
+
+
+def test_a_partition_with_the_name_of_another_table(h: Harness) -> None:
+    """Names are stored in two columns and never taken apart."""
+    h.sql("CREATE TABLE orders (id INTEGER, ts TIMESTAMPTZ)")
+    h.sql(f"INSERT INTO orders VALUES (1, {h.at(days=-100)})")
+    h.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 SECOND")
+    h.sql('CREATE TABLE """public"".""orders""" PARTITION OF events DEFAULT')
+    h.sql(f"INSERT INTO events VALUES (2, {h.at(days=-1)}), (3, {h.at(days=1)})")
+    (job,) = h.run().jobs
+    assert (job.table.partition, job.counts.deleted) == ('"public"."orders"', 1)
+    assert h.ids() == [3]
+    assert h.ids("orders") == [1]
+
+
+def test_a_leaf_that_begins_later_is_not_even_touched(h: Harness) -> None:
+    h.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
+    h.sql("CREATE TABLE p1 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-03-15')")
+    h.sql("CREATE TABLE p2 PARTITION OF events FOR VALUES FROM ('2026-03-15') TO ('2026-04-01')")
+    h.sql("INSERT INTO events VALUES (1, '2026-01-10'), (2, '2026-03-20')")
+    jobs = {job.table.partition: job for job in h.run().jobs}
+    assert jobs["p1"].counts.deleted == 1
+    assert jobs["p2"].tasks_total == 0
+    assert "begins later" in (jobs["p2"].path.evidence or "")
+
+
+def test_the_preview_of_many_partitions_is_one_total(each: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+    each.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL, PRIMARY KEY (id, ts)) PARTITION BY RANGE (ts)")
+    for number in range(10):
+        low, high = each.at(days=number - 8), each.at(days=number - 7)
+        each.sql(f"CREATE TABLE p{number} PARTITION OF events FOR VALUES FROM ({low}) TO ({high})")
+        each.sql(f"INSERT INTO events VALUES ({number}, {low}), ({number + 100}, {low})")
+    each.sql(
+        "CREATE TABLE child (id INTEGER PRIMARY KEY, event INTEGER, ts TIMESTAMPTZ,"
+        " FOREIGN KEY (event, ts) REFERENCES events (id, ts) ON DELETE CASCADE)"
+    )
+    each.sql("INSERT INTO child SELECT id, id, ts FROM events")
+    each.sql("CREATE TABLE hold (event INTEGER, ts TIMESTAMPTZ, FOREIGN KEY (event, ts) REFERENCES events (id, ts))")
+    each.sql("INSERT INTO hold SELECT id, ts FROM events WHERE id = 1")
+    show_all(Output(), each.owner.preview("events", column="ts", after="3 days"))
+    text = capsys.readouterr().out
+    assert "Table public.events, 10 partitions: if rows expired 3 days after ts (not declared)" in text
+    assert "would delete  11 of 20 rows (55%)" in text
+    assert "held          1 expired row stays: rows of public.hold refer to it" in text
+    assert "with them     11 rows of public.child, by ON DELETE CASCADE" in text
+    assert "6 emptied row by row, 4 with nothing expired" in text
+    assert "-v shows each" in text
+    assert "and 8 more for other partitions" in text
+    assert len(text.splitlines()) < 24, "however many partitions there are"
+    show_all(Output(), each.owner.preview("events", column="ts", after="3 days"), verbose=True)
+    assert capsys.readouterr().out.count("Table public.events[") == 10
+    each.sql("ALTER TABLE events TTL = ts + INTERVAL '3 days'")
+    assert each.db.run("events").deleted == 11
+    assert each.rows("SELECT count(*) FROM child") == [(9,)]
+
+
+def test_a_drop_is_called_one(each: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+    each.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL) PARTITION BY RANGE (ts)")
+    for number in range(3):
+        low, high = each.at(days=3 * number - 6), each.at(days=3 * number - 3)
+        each.sql(f"CREATE TABLE p{number} PARTITION OF events FOR VALUES FROM ({low}) TO ({high})")
+    each.sql("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_partition_drop = on)")
+    each.sql(f"INSERT INTO events VALUES (1, {each.at(days=-5)})")
+    show_all(Output(), each.db.preview("events"), verbose=True)
+    text = capsys.readouterr().out
+    assert "2 dropped whole, 1 with nothing expired" in text
+    assert "path          the whole partition is dropped: every row of p0 is older than" in text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from lapse.engines.base import Declared, Target
-from lapse.engines.postgres.blocks import BlockDeleter
+from lapse.engines.postgres import survey
 from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
 from lapse.model.job import JobStatus, KeyRange, Path, PathKind
@@ -22,7 +25,8 @@ def nodes(plan: dict[str, Any]) -> list[str]:
     return [plan["Node Type"] + relation, *below]
 
 
-def plan_of(h: Harness, path: Path, *, careful: bool, cursor: str | None = None) -> list[str]:
+def plans_of(h: Harness, path: Path, calls: Callable[[PostgresDeleter], str], cursor: str | None = None) -> list[str]:
+    """The plans of the statements that a call of the batch function runs, as the server itself reports them."""
     engine = h.db.engine
     with engine.connection() as connection:
         table = engine.describe(connection, TableName("events"))
@@ -31,10 +35,31 @@ def plan_of(h: Harness, path: Path, *, careful: bool, cursor: str | None = None)
         span = engine.split(connection, target, 1)[0] if path.kind is PathKind.PHYSICAL else KeyRange()
         deleter = engine.deleter(target, span, cursor)
         assert isinstance(deleter, PostgresDeleter)
-        with transaction(connection, WORKING):
-            sql = deleter._statement(500, careful=careful)
-            plan = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}").scalar_one()
-    return nodes(plan[0]["Plan"])
+        raw: Any = connection.connection.driver_connection
+        said: list[str] = []
+        raw.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+        connection.exec_driver_sql(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;"
+            " SET auto_explain.log_format = json; SET auto_explain.log_level = notice"
+        )
+        try:
+            with transaction(connection, WORKING):
+                deleter._work.function.call(connection, calls(deleter))
+                raise Undone
+        except Undone:
+            connection.invalidate()
+    plans = [json.loads(text[text.index("{") :]) for text in said if "Query Text" in text]
+    deleting = [plan for plan in plans if "DELETE FROM ONLY" in plan["Query Text"]]
+    return [name for plan in deleting for name in nodes(plan["Plan"])]
+
+
+class Undone(Exception):
+    pass
+
+
+def plan_of(h: Harness, path: Path, *, careful: bool, cursor: str | None = None) -> list[str]:
+    found = plans_of(h, path, lambda deleter: deleter._call(500, careful=careful), cursor)
+    return [name for name in found if "pg_" not in name]
 
 
 def fill(h: Harness, expired: int) -> None:
@@ -62,18 +87,13 @@ def test_physical_order_never_uses_the_index(each: Harness, careful: bool, analy
 def test_a_sweep_reads_its_blocks_once(each: Harness) -> None:
     fill(each, 10)
     each.sql("ANALYZE events")
-    engine = each.db.engine
-    with engine.connection() as connection:
-        table = engine.describe(connection, TableName("events"))
-        declared = Declared(table=table, policy=each.db.policies()[0].policy)
-        target = Target(declared=declared, cutoff=each.now, path=Path(kind=PathKind.PHYSICAL))
-        deleter = engine.deleter(target, engine.split(connection, target, 1)[0], None)
-        assert isinstance(deleter, BlockDeleter)
-        with transaction(connection, WORKING):
-            plan = connection.exec_driver_sql(
-                f"EXPLAIN (FORMAT JSON) {deleter._sweep_statement(0, 0, 50)}"
-            ).scalar_one()
-    assert nodes(plan[0]["Plan"]) == ["ModifyTable on events", "Tid Range Scan on events"]
+
+    def sweep(deleter: PostgresDeleter) -> str:
+        return deleter._message("sweep", limit=500, places=["(0,0)", "(50,0)"])
+
+    found = plans_of(each, Path(kind=PathKind.PHYSICAL), sweep)
+    assert [name for name in found if "events" in name] == ["ModifyTable on events", "Tid Range Scan on events"]
+    assert not [name for name in found if name.startswith("Seq Scan")]
 
 
 def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness) -> None:
@@ -138,3 +158,32 @@ def test_a_partial_index_without_nulls_serves_as_well(h: Harness) -> None:
     job = h.run_one()
     assert job.path.index == "events_ts"
     assert h.ids() == [2, 3]
+
+
+def test_equal_expiries_are_no_slower_than_others(h: Harness) -> None:
+    """In an index rows with one expiry are in the order of their addresses already; sorting them would be done anew for
+    every batch."""
+    h.sql("CREATE TABLE events (id INTEGER, ts DATE); CREATE INDEX events_ts ON events (ts)")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off', ttl_delete_batch_size = 1000)")
+    h.sql("INSERT INTO events SELECT n, '2026-03-01' FROM generate_series(1, 100000) n; ANALYZE events")
+    found = plan_of(h, Path(kind=PathKind.INDEX, index="events_ts"), careful=False)
+    assert not [node for node in found if "Sort" in node]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "INDEX_PATH_SHARE", 1.0)
+        job = h.run_one()
+    assert (job.path.kind, job.status, job.counts.deleted) == (PathKind.INDEX, JobStatus.FINISHED, 100_000)
+
+
+def test_equal_expiries_of_which_some_cannot_go(h: Harness) -> None:
+    h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, ts DATE); CREATE INDEX events_ts ON events (ts)")
+    h.sql("CREATE TABLE child (parent INTEGER REFERENCES events)")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 7)")
+    h.sql("INSERT INTO events SELECT n, '2026-03-01' FROM generate_series(1, 500) n; ANALYZE events")
+    h.sql("INSERT INTO child SELECT n FROM generate_series(3, 500, 5) n")
+    with psycopg.connect(h.url) as other:
+        other.execute("SELECT * FROM events WHERE id IN (1, 250, 499) FOR UPDATE")
+        job = h.run_one()
+    assert job.path.kind is PathKind.INDEX
+    assert (job.counts.deleted, job.counts.held, job.counts.skipped) == (397, 100, 3)

@@ -8,10 +8,11 @@ import psycopg
 import pytest
 
 from lapse.app import Lapse
-from lapse.errors import DatabaseError
+from lapse.errors import DatabaseError, NotPermitted
+from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, PathKind
 from tests.backends.postgres import WorkerRole
-from tests.conformance.harness import Harness
+from tests.conformance.harness import Harness, grant_what_doctor_prints
 from tests.conftest import Servers
 
 WORKER = "lapse_worker_role"
@@ -57,38 +58,41 @@ def test_doctor_leads_to_exactly_the_grants_that_a_worker_needs(h: Harness, work
         (job,) = worker.run().jobs
     assert (job.status, job.counts.deleted, job.counts.held) == (JobStatus.FINISHED, 1, 1)
     assert h.rows(f"SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = '{WORKER}'") == [(False, False)]
-    granted = h.rows(
-        f"SELECT privilege_type FROM information_schema.role_table_grants WHERE grantee = '{WORKER}'"
-        " AND table_name = 'events' ORDER BY 1"
+    on_tables = (
+        "SELECT table_name, privilege_type FROM information_schema.role_table_grants"
+        f" WHERE grantee = '{WORKER}' AND table_schema <> 'lapse_ttl'"
     )
-    assert granted == [("DELETE",), ("SELECT",), ("UPDATE",)]
+    assert h.rows(on_tables) == []
+    with psycopg.connect(worker_url) as thief, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        thief.execute("DELETE FROM events")
 
 
 def test_the_worker_sees_what_the_table_hides(h: Harness, worker_url: str) -> None:
     h.events()
     h.sql("ALTER TABLE events SET (ttl_hide_expired = 'policy')")
     h.insert((1, h.at(days=-2)), (2, "'2999-01-01'"))
-    h.sql(
-        f"GRANT USAGE ON SCHEMA public, lapse TO {WORKER}; GRANT SELECT, UPDATE, DELETE ON events TO {WORKER};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lapse TO {WORKER};"
-        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA lapse TO {WORKER}"
-    )
     with Lapse(worker_url, clock=h.clock) as worker:
+        grant_what_doctor_prints(h.owner, worker)
         assert worker.preview("events")[0].survey.expired == 1
         assert worker.run().deleted == 1
         assert not [finding for finding in worker.doctor() if finding.level == "problem"]
 
 
-def test_rows_that_other_policies_hide_are_pointed_out(h: Harness, worker_url: str) -> None:
-    h.events()
-    h.sql("ALTER TABLE events ENABLE ROW LEVEL SECURITY; CREATE POLICY mine ON events USING (id <> 2)")
-    h.sql(
-        f"GRANT USAGE ON SCHEMA public, lapse TO {WORKER}; GRANT SELECT, UPDATE, DELETE ON events TO {WORKER};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lapse TO {WORKER};"
-        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA lapse TO {WORKER}"
-    )
-    with Lapse(worker_url, clock=h.clock) as worker:
-        assert any("row security" in finding.text for finding in worker.doctor())
+def test_rows_that_policies_hide_from_their_owner_block_the_table(roles: Harness) -> None:
+    roles.events()
+    roles.insert((1, roles.at(days=-2)), (2, roles.at(days=-2)))
+    roles.sql("ALTER TABLE events ENABLE ROW LEVEL SECURITY; CREATE POLICY mine ON events USING (id <> 2)")
+    # The owner is not subject to its own policies.
+    assert roles.run_one().counts.deleted == 2
+    roles.insert((1, roles.at(days=-2)), (2, roles.at(days=-2)))
+    roles.sql("ALTER TABLE events FORCE ROW LEVEL SECURITY")
+    (fix,) = [finding.fix for finding in roles.db.doctor() if "row security" in finding.text]
+    result = roles.run()
+    assert result.failed
+    assert [skip.blocked for skip in result.skipped] == [BlockCode.ROW_SECURITY]
+    assert roles.rows("SELECT count(*) FROM events WHERE id = 1") == [(1,)]
+    roles.sql(str(fix))
+    assert roles.run_one().counts.deleted == 2
 
 
 def test_an_owner_without_other_rights_declares(h: Harness) -> None:
@@ -109,43 +113,81 @@ def admin(h: Harness, backend: WorkerRole) -> psycopg.Connection:
     return psycopg.connect(backend.cluster.url(h.url.rpartition("/")[2]), autocommit=True)
 
 
-@pytest.mark.parametrize("comment", ["ttl_duration=86400;ttl_col=ts;", "ttl_expire_after=1 day;"])
-def test_what_a_comment_asks_for_may_need_grants_too(roles: Harness, comment: str) -> None:
-    """A worker finds it, and may not even read the table; doctor says what it lacks, until nothing is lacking."""
-    backend = roles.backend
-    assert isinstance(backend, WorkerRole)
+def test_a_comment_of_another_owners_is_a_proposal_until_it_is_accepted(roles: Harness) -> None:
     roles.events()
     roles.sql("CREATE TABLE notes (id INTEGER, ts TIMESTAMPTZ)")
     roles.insert((1, roles.at(days=-2)), (2, roles.at()), table="notes")
-    worker = roles.open()
-    (name,) = worker.execute("SELECT current_user").rows[0]
-    with admin(roles, backend) as connection:
-        connection.execute(f"COMMENT ON TABLE notes IS '{comment}'")
-        for _ in range(4):
-            fixes = [each.fix for each in worker.doctor() if each.level == "problem"]
-            for fix in fixes:
-                assert fix is not None
-                assert fix.startswith("GRANT")
-                connection.execute(fix.replace("<role>", name))
-            if not fixes:
-                break
-    assert not fixes
-    assert {str(job.table) for job in worker.run().jobs} == {"public.events", "public.notes"}
-    worker.close()
+    with psycopg.connect(roles.url, autocommit=True) as client:
+        client.execute("COMMENT ON TABLE notes IS 'ttl_duration=86400;ttl_col=ts;'")
+    assert {str(job.table) for job in roles.db.run().jobs} == {"public.events"}
+    with pytest.raises(NotPermitted, match="belongs to"):
+        roles.db.accept("notes")
+    roles.owner.accept("notes")
+    roles._may_lack_grants = True
+    assert {str(job.table) for job in roles.db.run().jobs} == {"public.notes"}
+    assert roles.ids("notes") == [2]
 
 
-def test_partitions_are_dropped_by_a_worker_that_acts_for_the_owner(roles: Harness) -> None:
-    backend = roles.backend
-    assert isinstance(backend, WorkerRole)
+def test_partitions_are_dropped_with_the_owners_rights(roles: Harness) -> None:
     roles.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
     roles.sql("CREATE TABLE old PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')")
     roles.insert((1, "'2026-01-10'"))
     assert roles.run_one().path.kind is PathKind.PHYSICAL
     roles.insert((2, "'2026-01-10'"))
     roles.owner.execute("ALTER TABLE events SET (ttl_partition_drop = 'on')")
-    (fix,) = [each.fix for each in roles.db.doctor() if each.level == "problem"]
-    with admin(roles, backend) as connection:
-        connection.execute(fix or "")
     job = roles.run_one()
     assert (job.path.kind, job.status, job.counts.deleted) == (PathKind.PARTITION, JobStatus.FINISHED, 1)
     assert roles.rows("SELECT to_regclass('old')") == [(None,)]
+
+
+def test_a_leaf_of_another_owner_blocks_its_table(roles: Harness) -> None:
+    backend = roles.backend
+    assert isinstance(backend, WorkerRole)
+    roles.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
+    for name, month in (("old", 1), ("new", 2)):
+        bounds = f"FOR VALUES FROM ('2026-0{month}-01') TO ('2026-0{month + 1}-01')"
+        roles.sql(f"CREATE TABLE {name} PARTITION OF events {bounds}")
+    roles.insert((1, "'2026-01-10'"), (2, "'2026-02-10'"))
+    with admin(roles, backend) as connection:
+        connection.execute("ALTER TABLE old OWNER TO postgres")
+    result = roles.run()
+    assert {skip.blocked for skip in result.skipped} == {BlockCode.PRIVILEGE}
+    assert "partition old belongs to postgres" in result.skipped[0].reason
+    with admin(roles, backend) as connection:
+        assert connection.execute("SELECT id FROM events ORDER BY id").fetchall() == [(1,), (2,)]
+        connection.execute(result.skipped[0].reason.partition("; ")[2])
+    roles.run()
+    assert roles.ids() == []
+
+
+def test_partitions_with_rules_of_their_own_are_run_with_the_owners_rights(roles: Harness) -> None:
+    """By another column than the rest of the table."""
+    roles.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ, seen TIMESTAMPTZ) PARTITION BY LIST (id)")
+    for name, number in (("p1", 1), ("p2", 2)):
+        roles.sql(f"CREATE TABLE {name} PARTITION OF events FOR VALUES IN ({number})")
+    roles.sql("COMMENT ON TABLE events IS 'ttl_duration=86400;ttl_col=ts;p1_ttl_duration=3600;p1_ttl_col=seen;'")
+    fresh, old = roles.at(), roles.at(days=-2)
+    values = ", ".join(f"({number}, {ts}, {seen})" for number in (1, 2) for ts, seen in ((fresh, old), (old, fresh)))
+    roles.sql(f"INSERT INTO events VALUES {values}")
+    result = roles.run()
+    assert sorted((job.table.partition, job.counts.deleted) for job in result.jobs) == [("p1", 1), ("p2", 1)]
+    assert roles.rows("SELECT id, ts < seen FROM events ORDER BY id") == [(1, True), (2, False)]
+
+
+def test_a_partition_that_a_view_needs_is_held(roles: Harness) -> None:
+    roles.sql("CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ) PARTITION BY RANGE (ts) TTL = ts + INTERVAL 1 DAY")
+    roles.sql("CREATE TABLE old PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')")
+    roles.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")
+    roles.insert((1, "'2026-01-10'"))
+    roles.sql("CREATE VIEW look AS SELECT * FROM old")
+    job = roles.run_one()
+    assert (job.status, job.counts.deleted, job.counts.held) == (JobStatus.FINISHED, 0, 1)
+    assert roles.ids() == [1]
+
+
+def test_a_users_function_of_that_name_is_not_dropped(h: Harness) -> None:
+    h.events()
+    h.sql("CREATE FUNCTION lapse_ttl_123() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    h.sql("DROP TABLE events")
+    assert h.rows("SELECT lapse_ttl_123()") == [(1,)]
+    assert h.rows("SELECT count(*) FROM pg_proc WHERE proname ~ '^lapse_ttl_[0-9]+$' AND pronargs = 7") == [(0,)]

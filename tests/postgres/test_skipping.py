@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lapse.engines.postgres import survey
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
@@ -108,3 +109,17 @@ def test_whatever_was_written_no_expired_row_is_overlooked(
         assert job.counts.deleted == gone
         assert h.rows(f"SELECT count(*), count(*) FILTER (WHERE {expired}) FROM events") == [(total - gone, 0)]
         hours += 5
+
+
+def test_a_look_before_a_job_that_takes_long_is_left_to_the_job(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler looks at one table after another, so each look is short; all expired rows are found."""
+    _log(h)
+    h.sql("CREATE INDEX events_ts ON events USING brin (ts)")
+    monkeypatch.setattr(survey, "PROBE_MS", 1)
+    monkeypatch.setattr(survey, "GLANCE_MS", 1)
+    job = h.run_one()
+    assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_000 - 1440)
+    h.sql("DROP INDEX events_ts")
+    h.sql(f"INSERT INTO events SELECT n, {h.at()}::timestamptz, {WIDE} FROM generate_series(30000, 60000) n")
+    job = h.run_one()
+    assert (job.status, job.tasks_total > 0, job.counts.deleted) == (JobStatus.FINISHED, True, 0)

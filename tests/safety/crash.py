@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 
 from lapse.app import Lapse
 
@@ -23,7 +23,10 @@ class CrashAfter:
         self._left = statements
         self._thread = threading.get_ident()
         self.crashed = False
-        event.listen(db.engine.database, "before_cursor_execute", self._count)
+        for database in vars(db.engine).values():
+            # Some engines delete on connections of another kind.
+            if isinstance(database, Engine):
+                event.listen(database, "before_cursor_execute", self._count)
 
     def _count(self, *_: Any) -> None:
         if threading.get_ident() == self._thread:

@@ -12,6 +12,7 @@ from lapse.app import Lapse
 from lapse.clock import ManualClock
 from lapse.engines.sqlite import forecast
 from lapse.errors import LapseError
+from tests.conformance.harness import Harness
 
 NOW = datetime(2026, 3, 15, 12, 0, 0, tzinfo=UTC)
 ROWS = 150_000
@@ -96,3 +97,20 @@ def test_a_preview_of_a_large_table_does_not_scan_it(db: Lapse, monkeypatch: pyt
     assert preview.survey.margin > 0
     with pytest.raises(LapseError, match="scanned"):
         db.preview("events", exact=True)
+
+
+@pytest.mark.parametrize("odd", ["0000-01-01", "0001-01-01", "9999-12-31 23:59:59.999"])
+def test_an_odd_time_keeps_nothing_from_being_looked_at_or_deleted(h: Harness, odd: str) -> None:
+    """Beyond the years that Python knows, or at their ends; in a table that the guard looks through first."""
+    h.events()
+    many = ", ".join(f"({number}, {h.at(days=-2)})" for number in range(2, 11_000))
+    h.sql(f"INSERT INTO events (id, ts) VALUES (1, '{odd}'), {many}")
+    h.insert(*((number, h.at()) for number in range(20_000, 31_000)))
+    (found,) = h.db.preview("events")
+    assert found.survey.rows == 21_999
+    # Before anything is deleted, the guard wants a word about times of long ago.
+    h.run()
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off')")
+    h.run()
+    assert set(h.ids()) >= set(range(20_000, 31_000))
+    assert not set(h.ids()) & set(range(2, 11_000))

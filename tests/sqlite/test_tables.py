@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from lapse.app import Lapse
-from lapse.engines.sqlite import log
 from lapse.errors import LapseError, PolicyConflict, Refused
 from lapse.model.job import JobStatus
 from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
+from tests.conformance.test_preview import make_odd_keys
 
 
 @pytest.mark.parametrize(
@@ -267,46 +264,27 @@ def test_an_attached_database_is_refused(h: Harness, tmp_path: Path) -> None:
         )
 
 
-def test_the_log_is_moved_into_the_file_and_the_lock_is_free_again(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    with closing(sqlite3.connect(path)) as client, Lapse(f"sqlite:///{path}") as database:
-        client.execute("PRAGMA journal_mode = WAL")
-        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = at + INTERVAL 1 DAY")
-        database.execute("ALTER TABLE t SET (ttl_guard = 'off')")
-        client.executemany("INSERT INTO t (at) VALUES (?)", [("2020-01-01",)] * 3_000)
-        client.commit()
-        assert database.run("t").deleted == 3_000
-        busy, pages, moved = client.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        assert (busy, pages) == (0, moved)
-        client.execute("INSERT INTO t (at) VALUES ('2037-01-01')")
-        client.commit()
+@pytest.mark.parametrize("action", ["NO ACTION", "RESTRICT"])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "id INTEGER PRIMARY KEY, ts TEXT, parent INTEGER REFERENCES events ON DELETE {})",
+        "id INTEGER PRIMARY KEY, ts TEXT, parent INTEGER REFERENCES events ON DELETE {}) WITHOUT ROWID",
+        "id INTEGER, part TEXT COLLATE NOCASE DEFAULT 'a', ts TEXT, parent INTEGER, of TEXT DEFAULT 'a',"
+        " PRIMARY KEY (id, part), FOREIGN KEY (parent, of) REFERENCES events ON DELETE {}) WITHOUT ROWID",
+    ],
+)
+def test_a_row_that_refers_to_itself_goes_with_itself(h: Harness, definition: str, action: str) -> None:
+    h.sql(f"CREATE TABLE events ({definition.format(action)}")
+    h.sql(f"INSERT INTO events (id, ts, parent) VALUES (1, {h.at(days=-2)}, 1), (2, {h.at(days=-2)}, NULL)")
+    h.sql(f"INSERT INTO events (id, ts, parent) VALUES (3, {h.at()}, 2), (4, {h.at()}, 4)")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    assert h.run_one().counts.held == 1
+    assert h.ids() == [2, 3, 4]
 
 
-class _LogWatch(Silent):
-    """How long the log was after each batch, in bytes."""
-
-    def __init__(self, path: Path) -> None:
-        self._log = path.with_name(f"{path.name}-wal")
-        self.lengths: list[int] = []
-
-    def batch_done(self, event: BatchDone) -> None:
-        self.lengths.append(self._log.stat().st_size)
-
-
-def test_the_log_begins_anew_however_much_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "MOVE_PAGES", 100)
-    monkeypatch.setattr(log, "LOG_PAGES", 500)
-    path = tmp_path / "log.db"
-    watch = _LogWatch(path)
-    with closing(sqlite3.connect(path)) as client, Lapse(f"sqlite:///{path}") as database:
-        client.execute("PRAGMA journal_mode = WAL")
-        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, body TEXT) TTL = at + INTERVAL 1 DAY")
-        database.execute("ALTER TABLE t SET (ttl_guard = 'off', ttl_delete_batch_size = 100)")
-        client.executemany("INSERT INTO t (at, body) VALUES (?, ?)", [("2020-01-01", "x" * 1_000)] * 10_000)
-        client.commit()
-        client.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        assert database.run("t", listener=watch).deleted == 10_000
-    # 100 batches of some 40 pages; at most 6 of them between two beginnings.
-    assert len(watch.lengths) >= 100
-    assert max(watch.lengths) < 1_000 * 4_096
-    assert not [thread for thread in threading.enumerate() if thread.name == "lapse-log"]
+def test_the_preview_follows_rows_without_row_ids(h: Harness) -> None:
+    make_odd_keys(h, " WITHOUT ROWID")
+    found = h.owner.preview("events", column="ts", after="1 day")[0].outlook
+    assert (found.deleted, found.followed) == (4, True)
+    assert [(each.table.name, each.deleted) for each in found.touched] == [("child", 4), ("loose", 8)]

@@ -6,8 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from lapse.errors import LapseError, Refused
-from lapse.model.job import JobStatus
+from lapse.engines.base import Target
+from lapse.errors import Blocked, LapseError, Refused
+from lapse.model.blocked import BlockCode
+from lapse.model.interval import DAY, Interval
+from lapse.model.job import JobStatus, KeyRange
+from lapse.model.policy import Policy
+from lapse.model.table import TableName
+from lapse.runner.declared import declare
 from tests.conformance.harness import Harness
 
 
@@ -82,13 +88,18 @@ def test_a_mixture_is_refused_at_declaration(h: Harness) -> None:
     assert h.ids() == [2]
 
 
-def test_a_mixture_that_comes_later_stops_the_job(h: Harness) -> None:
+def test_what_is_no_time_is_kept_and_a_mixture_of_times_stops_the_job(h: Harness) -> None:
     h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, ts TEXT) TTL = ts + INTERVAL 1 DAY")
     h.sql(f"INSERT INTO events VALUES (1, {h.at(days=-2)}), (2, 'yesterday')")
-    job = h.run_one()
+    h.run()
+    assert h.ids() == [2]
+    h.sql(f"INSERT INTO events VALUES (3, {h.at(days=-2)}), (4, x'00')")
+    h.sql("CREATE TABLE mixed (id INTEGER PRIMARY KEY, ts) TTL = ts + INTERVAL 1 DAY")
+    h.sql(f"INSERT INTO mixed VALUES (1, {h.at(days=-2)}), (2, {int(h.now.timestamp()) - 200_000})")
+    job = h.run_one("mixed")
     assert job.status is JobStatus.FAILED
     assert "mixture" in (job.reason or "")
-    assert h.ids() == [1, 2]
+    assert h.ids("mixed") == [1, 2]
 
 
 @pytest.mark.parametrize("value", ["'soon'", "x'00ff'", "7", "'12:30'", "'now'"])
@@ -134,3 +145,56 @@ def test_json_expiry(h: Harness) -> None:
     )
     h.run()
     assert h.ids() == [2, 3]
+
+
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("fmt", ["unix", "unix_ms", "julian", "iso"])
+@pytest.mark.parametrize(
+    "rule", ["ts", "ts + INTERVAL ''1 hour''", "CASE WHEN id > 0 THEN ts + INTERVAL ''1 hour'' END"]
+)
+def test_values_that_say_never_and_other_units_are_kept(h: Harness, fmt: str, rule: str, index: bool) -> None:
+    """With the format that the policy names, as the hint of a mixture says."""
+    old = {"iso": f"'{h.now - timedelta(days=2):%Y-%m-%d %H:%M:%S}'"}.get(fmt) or _value(h, fmt, -timedelta(days=2))
+    ahead = int((h.now + timedelta(days=3650)).timestamp())
+    values = [old, "0", "-1", str(ahead), str(ahead * 1000), "'0000-01-01'", "'9999-12-31'", "1e300", "2460000.5e3"]
+    h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, ts)")
+    if index:
+        h.sql("CREATE INDEX events_ts ON events (ts)")
+    for number, value in enumerate(values, start=1):
+        h.sql(f"INSERT INTO events VALUES ({number}, {value})")
+    h.sql(f"ALTER TABLE events SET (ttl_expiration_expression = '{rule}', ttl_time_format = '{fmt}')")
+    h.db.preview("events")
+    h.run()
+    assert h.ids() == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_year_that_python_cannot_hold(h: Harness) -> None:
+    h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, ts TEXT) TTL = ts + INTERVAL 1 DAY")
+    h.sql(
+        "INSERT INTO events WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)"
+        " SELECT i, '2026-03-15 11:00:00' FROM n"
+    )
+    h.sql("INSERT INTO events VALUES (20000, '0000-01-01'), (20001, '9999-12-31')")
+    h.db.preview("events")
+    assert h.db.run().deleted == 0
+    h.db.doctor()
+
+
+def test_a_column_that_is_renamed_during_a_job_blocks_the_table(h: Harness) -> None:
+    """In double quotes the old name would be read as text, and every row as not expired."""
+    h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, ts TEXT) TTL = ts + INTERVAL 1 DAY")
+    h.sql(f"INSERT INTO events VALUES (1, {h.at(days=-2)})")
+    engine = h.db.engine
+    with engine.connection() as connection:
+        table = engine.describe(connection, TableName("events"))
+        declared = declare(table, Policy(column="ts", interval=Interval(micros=DAY)))
+        armed = h.db.policy("events").armed
+        assert armed is not None
+        path = engine.choose_path(connection, declared, h.now)
+        target = Target(declared=declared, cutoff=h.now, path=path, armed=armed)
+        deleter = engine.deleter(target, KeyRange(start="0", end="10"), None)
+        connection.exec_driver_sql("ALTER TABLE events RENAME COLUMN ts TO t2")
+    with pytest.raises(Blocked, match="ts") as refusal:
+        deleter.step(10, lambda connection, batch: None)
+    assert refusal.value.code is BlockCode.COLUMN_CHANGED
+    assert h.ids() == [1]

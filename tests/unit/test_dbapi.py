@@ -41,7 +41,7 @@ def policies(url: str) -> list[str]:
 
 
 def test_module_globals() -> None:
-    assert (lapse.apilevel, lapse.threadsafety, lapse.paramstyle) == ("2.0", 1, "qmark")
+    assert (lapse.apilevel, lapse.threadsafety, lapse.paramstyle) == ("2.0", 1, "pyformat")
 
 
 def test_exception_hierarchy() -> None:

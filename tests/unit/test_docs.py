@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,8 @@ import typer.main
 import lapse
 from lapse import ddl
 from lapse.app import CONVERT_TARGETS
-from lapse.cli import app
+from lapse.cli import app, main
+from lapse.model.blocked import BlockCode
 from lapse.model.knobs import KNOBS
 from lapse.model.settings import SETTINGS
 from lapse.model.statement import ControlJob, CreateTable
@@ -57,6 +59,14 @@ def test_every_parameter_and_setting_is_in_the_sql_reference(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("code", list(BlockCode))
+def test_every_reason_for_being_blocked_is_explained(code: BlockCode) -> None:
+    (row,) = [
+        line for line in (ROOT / "docs" / "safety.md").read_text().splitlines() if line.startswith(f"| `{code}` |")
+    ]
+    assert ("a person" in row) == code.needs_a_person
+
+
 def test_every_command_and_option_is_in_the_cli_reference() -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     group: Any = typer.main.get_command(app)
@@ -88,7 +98,7 @@ def test_links_lead_somewhere() -> None:
 def test_the_build_knows_the_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == "lapse-ttl"
-    assert project["scripts"] == {"lapse": "lapse.cli:main"}
+    assert project["scripts"] == {"lapse": "lapse.__main__:main"}
 
 
 def _blocks(name: str, language: str) -> list[str]:
@@ -127,3 +137,41 @@ def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         exec(block, {})
     with lapse.connect("sqlite:///app.db") as connection:
         assert connection.execute("SELECT name FROM events").fetchall() == [("login",)]
+
+
+def _typed(block: str) -> list[list[str]]:
+    """The commands behind `$`, over as many lines as their quotes take."""
+    found, text = [], ""
+    for line in block.splitlines():
+        if not text and not line.startswith("$ "):
+            continue
+        text = f"{text}\n{line}" if text else line[2:]
+        try:
+            found.append(shlex.split(text, comments=True))
+        except ValueError:
+            continue
+        text = ""
+    return found
+
+
+def test_commands_of_the_readme_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAPSE_URL", "sqlite:///app.db")
+    ran = []
+    for block in _blocks("README.md", "console"):
+        for words in _typed(block):
+            if words[0] == "lapse" and words[1] != "worker":
+                assert main(words[1:]) == 0, words
+                ran.append(words[1])
+    assert ran == ["sql", "sql", "preview", "run", "status"]
+    said = capsys.readouterr().out
+    for line in (
+        "3 rows affected",
+        "would delete  2 of 3 rows (67%)",
+        "events: deleted 2 rows (finished)",
+        "│ on time │",
+    ):
+        assert line in said
+        assert line in (ROOT / "README.md").read_text(encoding="utf-8")

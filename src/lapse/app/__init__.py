@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import TracebackType
 
 from sqlalchemy import Connection
 
+from lapse.app import candidate, policyfile
+from lapse.app.candidate import Candidate
 from lapse.app.collector import CatalogCollector
-from lapse.app.control import Control
+from lapse.app.control import WHICH_HAVE, Control
 from lapse.app.doctor import Doctor
 from lapse.app.finding import Finding, Level
+from lapse.app.firstrun import FirstRun
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
-from lapse.app.health import Health, PolicyHealth, policy_healths
+from lapse.app.health import PolicyHealth, policy_healths
+from lapse.app.nearby import suggesting_tables
 from lapse.app.pace import pace_of
 from lapse.app.policyfile import (
-    Candidate,
     Plan,
     Planner,
     PolicyFile,
@@ -30,26 +33,37 @@ from lapse.app.policyfile import (
 )
 from lapse.app.preview import Preview, preview
 from lapse.app.progress import JobProgress, job_progress
-from lapse.app.result import Result
+from lapse.app.result import Result, Stream
 from lapse.app.session import Session
 from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.clock import Clock
 from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
+from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
 from lapse.engines.base import Declared, Footprint
-from lapse.errors import DatabaseUnavailable, InvalidValue, TableNotFound
+from lapse.errors import (
+    CatalogMissing,
+    DatabaseUnavailable,
+    InvalidValue,
+    LapseError,
+    NotFound,
+    NotPermitted,
+    TableNotFound,
+)
 from lapse.metrics import Metrics
 from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.statement import JobAction
+from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.promise import Health
 from lapse.runner.worker import RunResult, Worker
 
 HISTORY_LIMIT = 50
@@ -63,8 +77,15 @@ class Lapse:
         print(db.run().deleted)
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, must_exist: bool = False) -> None:
-        """`must_exist` refuses a URL behind which there is no database yet, where the engine would create one."""
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, must_exist: bool = False, gate_sql: str | None = None
+    ) -> None:
+        """`must_exist` refuses a URL behind which there is no database yet, where the engine would create one.
+
+        `gate_sql` is a query that gives one number: while that is more than zero, or the query fails, workers that are
+        started here delete nothing.
+        """
+        self._gate_sql = gate_sql
         self.engine = open_engine(url, clock)
         if must_exist and not self.engine.exists():
             raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
@@ -123,6 +144,11 @@ class Lapse:
         with self.catalog.reading() as connection:
             return table_statuses(connection, self.engine.now(connection), self.engine)
 
+    def comments(self) -> list[CommentProblem]:
+        """Comments that ask for a policy and are not obeyed: proposals, and what is wrong. Changes nothing."""
+        with self.engine.connection() as connection:
+            return list(CommentReader(self.catalog).look(connection).problems)
+
     def jobs(self) -> list[Job]:
         """Jobs that are active now."""
         with self.catalog.reading() as connection:
@@ -138,19 +164,72 @@ class Lapse:
         with self.catalog.reading() as connection:
             return workers.list_workers(connection)
 
-    def preview(self, table: str | StoredPolicy, *, exact: bool = False, ttl: str | None = None) -> list[Preview]:
+    def preview(
+        self,
+        table: str | StoredPolicy,
+        *,
+        exact: bool = False,
+        ttl: str | None = None,
+        column: str | None = None,
+        after: str | None = None,
+        expression: str | None = None,
+        time_zone: str | None = None,
+    ) -> list[Preview]:
         """What a run would do, one for each physical table; nothing is changed.
 
-        A large table is not scanned unless `exact`. `ttl` asks for the forecast of another TTL, such as '14 days'.
+        `column` and `after`, `after` alone (a managed column) or an `expression` try a policy on any table, whether it
+        has one or not, and whether or not the database has a catalog. A large table is not scanned unless `exact`.
+        `ttl` asks for the forecast of another TTL than the policy's, such as '14 days'; beside `column` it is `after`.
         """
-        stored = self._stored(table)
-        wanted = None if ttl is None else interval.parse(ttl, name="ttl")
+        wanted = Candidate.read(column=column, after=after, ttl=ttl, expression=expression, time_zone=time_zone)
+        if wanted is not None:
+            return self._try(table, wanted, exact=exact)
+        try:
+            stored = self._stored(table)
+        except (NotFound, CatalogMissing) as error:
+            assert isinstance(table, str)
+            if ttl is None:
+                raise self._without_policy(table, error) from None
+            return self._try(table, Candidate(after=interval.parse(ttl, name="ttl")), exact=exact)
+        other = None if ttl is None else interval.parse(ttl, name="ttl")
+        self._keeper.look_again()
         with self.catalog.reading() as connection:
             pace = pace_of(stored.policy, stored_jobs.recent_jobs(connection, limit=HISTORY_LIMIT, name=stored.table))
             return [
-                preview(self.engine, connection, declared, exact=exact, pace=pace, ttl=wanted)
+                preview(
+                    self.engine,
+                    connection,
+                    declared,
+                    exact=exact,
+                    pace=pace,
+                    ttl=other,
+                    grace_until=stored.grace_until,
+                )
                 for declared in self._declared(connection, stored)
             ]
+
+    def _try(self, table: str | StoredPolicy, wanted: Candidate, *, exact: bool) -> list[Preview]:
+        with self.engine.connection() as connection:
+            name = table.table if isinstance(table, StoredPolicy) else parse_table_name(table, self.engine.dialect)
+            with suggesting_tables(self.engine, connection, name):
+                found = self.engine.describe(connection, name)
+            known: list[StoredPolicy] = []
+            # A role that may read the table and not the catalog can try a policy all the same.
+            with suppress(NotPermitted):
+                known = self._policies_if_any()
+            present = next((stored.policy for stored in known if stored.table == found.name), None)
+            others = {stored.table for stored in known} - {found.name}
+            return candidate.previews(
+                self.engine, connection, found, wanted, present=present, others=others, exact=exact
+            )
+
+    def _without_policy(self, table: str, error: LapseError) -> LapseError:
+        """What is wrong with a table that has no policy: perhaps there is no such table, or a comment proposes one."""
+        if isinstance(error, NotFound) and error.hint != WHICH_HAVE:
+            return error
+        with self.engine.connection() as connection:
+            name = self.engine.full_name(connection, parse_table_name(table, self.engine.dialect))
+        return candidate.no_policy(name)
 
     def forecast(
         self, table: str | StoredPolicy, *, days: int = FORECAST_DAYS, ttl: str | None = None, exact: bool = False
@@ -166,7 +245,7 @@ class Lapse:
 
     def _declared(self, connection: Connection, stored: StoredPolicy) -> list[Declared]:
         parts = policies.list_tables(connection, stored.id)
-        return [self._keeper.declared(connection, stored, part.partition) for part in parts]
+        return [self._keeper.declared(connection, stored, part.name_in(stored.table)) for part in parts]
 
     def clock(self) -> datetime:
         """The database's."""
@@ -249,7 +328,11 @@ class Lapse:
         return worker.run(None if table is None else self._stored(table))
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        return Worker(self.catalog, listener)
+        return Worker(self.catalog, listener, gate_sql=self._gate_sql)
+
+    def accept(self, table: str) -> tuple[str, ...]:
+        """Make what the comment of a table proposes its policy; returns notices. Raises NotFound, NotPermitted."""
+        return self._control.accept(table)
 
     def confirm(self, table: str | StoredPolicy | None = None) -> None:
         """Let the first run of a table, or of all, pass, however many rows it deletes."""
@@ -265,7 +348,7 @@ class Lapse:
         self._control.pause(self._stored(table))
 
     def resume(self, table: str | StoredPolicy) -> None:
-        """Go on with a table that was paused, or whose first run was held for confirmation."""
+        """Go on with a table that was paused, or whose first run waits for confirmation."""
         self._control.resume(self._stored(table))
 
     def cancel(self, table: str | StoredPolicy) -> list[Job]:
@@ -285,10 +368,14 @@ class Lapse:
 
     def apply(self, plan: Plan) -> tuple[str, ...]:
         """Do what a plan says, one change after the other; returns notices."""
-        planner = Planner(self.catalog)
-        return tuple(notice for change in plan.changes for notice in planner.apply(change))
+        planner, first_run = Planner(self.catalog), FirstRun(self.catalog)
+        notices = [notice for change in plan.changes for notice in planner.apply(change)]
+        for change in plan.changes:
+            if change.after is not None:
+                notices += first_run.notices(change.table, change.before)
+        return tuple(notices)
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[policyfile.Candidate]:
         """Tables without a policy, with what their columns suggest."""
         known = {stored.table for stored in self._policies_if_any()}
         with self.engine.connection() as connection:
@@ -331,6 +418,8 @@ class Lapse:
     def confirm_clock(self) -> bool:
         """Trust the database's clock again after it jumped ahead; False if it was trusted."""
         with self.catalog.writing() as connection:
+            ahead = str((self.engine.stopwatch(connection) - datetime.now(UTC)).total_seconds())
+            meta.replace_fact(connection, meta.CLOCK_AHEAD, meta.read_fact(connection, meta.CLOCK_AHEAD), ahead)
             return settings.trust_clock(connection)
 
     def clock_hold(self) -> str | None:
@@ -340,7 +429,7 @@ class Lapse:
 
     def gauges(self) -> tuple[Reading, ...]:
         """How strained the server is, as the controller sees it."""
-        return describe_gauges(self.catalog)
+        return describe_gauges(self.catalog, self._gate_sql)
 
     def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
         return table if isinstance(table, StoredPolicy) else self._control.stored(table)
@@ -348,6 +437,7 @@ class Lapse:
 
 __all__ = [
     "CONVERT_TARGETS",
+    "CommentProblem",
     "ConvertResult",
     "Finding",
     "Forecast",
@@ -364,6 +454,7 @@ __all__ = [
     "Result",
     "RunResult",
     "Session",
+    "Stream",
     "TableStatus",
     "convert",
     "read_file",

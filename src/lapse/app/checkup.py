@@ -1,4 +1,4 @@
-"""What holds for the whole database: clocks, comments that miss their aim, late tables, workers, blind spots."""
+"""What holds for the whole database: clocks, comments that miss their aim, workers, blind spots."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from sqlalchemy import Connection
 
 from lapse._version import __version__
 from lapse.app.finding import Finding, Level
-from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import Catalog, settings, workers
+from lapse.catalog import Catalog, policies, settings, workers
 from lapse.ddl import parse_comment_policy
+from lapse.engines.base import TableComment
 from lapse.errors import LapseError
-from lapse.runner.promise import Standing
 
 CLOCK_TOLERANCE = timedelta(seconds=5)
 """Jobs go by the database's clock; people and logs by that of their own machine."""
@@ -27,11 +26,11 @@ def check_up(catalog: Catalog) -> Iterator[Finding]:
     with catalog.reading() as connection:
         yield from _clocks(catalog, connection)
         yield from _comments(engine.comments(connection))
-        statuses = table_statuses(connection, engine.now(connection), engine)
-        yield from _lateness(statuses, bool(workers.list_workers(connection)))
         yield from _versions([row.version for row in workers.list_workers(connection)])
-        if statuses:
+        if policies.list_policies(connection):
             yield from _blind_spots(catalog, connection)
+            for advice in engine.excess_privileges(connection):
+                yield Finding(level=Level.ADVICE, subject=SERVER, text=advice.text, fix=advice.statement)
 
 
 def _clocks(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
@@ -49,38 +48,19 @@ def _clocks(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
         )
 
 
-def _comments(comments: Sequence[tuple[object, str]]) -> Iterator[Finding]:
+def _comments(comments: Sequence[TableComment]) -> Iterator[Finding]:
     """A comment that declares something wrongly is a problem elsewhere; this one declares nothing at all."""
-    for name, text in comments:
+    for comment in comments:
         try:
-            silent = parse_comment_policy(text) is None
+            silent = comment.native is None and parse_comment_policy(comment.text) is None
         except LapseError:
             continue
-        if silent and _LOOKS_LIKE_TTL.search(text):
+        if silent and _LOOKS_LIKE_TTL.search(comment.text):
             yield Finding(
                 level=Level.ADVICE,
-                subject=str(name),
-                text=f"the comment {text!r} looks like a policy but declares none",
-                fix="a comment declares one with ttl_duration=<seconds>;ttl_col=<column>;",
-            )
-
-
-def _lateness(statuses: Sequence[TableStatus], has_workers: bool) -> Iterator[Finding]:
-    for status in statuses:
-        if status.promise.standing is Standing.LATE:
-            idle = "" if has_workers else "; no worker is running"
-            yield Finding(
-                level=Level.PROBLEM,
-                subject=str(status.table),
-                text=f"late: {status.promise.reason or 'expired rows are still there'}{idle}",
-                fix=f"lapse run URL --table {status.stored.table}" if has_workers else "lapse worker URL",
-            )
-        if status.state == "held":
-            yield Finding(
-                level=Level.PROBLEM,
-                subject=str(status.table),
-                text=str(status.reason),
-                fix=f"lapse preview URL {status.stored.table}, then lapse resume URL {status.stored.table}",
+                subject=str(comment.table),
+                text=f"the comment {comment.text!r} looks like a policy but declares none",
+                fix="a comment declares one with ttl_duration=<seconds>;ttl_col=<column>; and nothing but such items",
             )
 
 
@@ -97,7 +77,7 @@ def _versions(found: Sequence[str]) -> Iterator[Finding]:
 
 def _blind_spots(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
     """Signs of strain that this role cannot read, so that Lapse does not give way to them."""
-    for gauge in catalog.engine.gauges(connection):
+    for gauge in catalog.engine.gauges(connection, settings.load_settings(connection)):
         if gauge.value is None and gauge.note is not None and gauge.note.startswith("GRANT"):
             yield Finding(
                 level=Level.ADVICE,

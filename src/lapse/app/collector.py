@@ -11,13 +11,14 @@ from prometheus_client.core import GaugeMetricFamily
 
 from lapse import metrics
 from lapse._version import __version__
-from lapse.app.health import Health, PolicyHealth
+from lapse.app.health import PolicyHealth
 from lapse.app.progress import JobProgress
 from lapse.catalog.workers import WorkerRow
 from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
 from lapse.runner.controller import Reading
+from lapse.runner.promise import Health
 
 DELAYS = (("1h", 1), ("2h", 2), ("6h", 6), ("12h", 12), ("24h", 24), ("72h", 72), ("168h", 168))
 MORE = "more"
@@ -103,6 +104,8 @@ def _jobs(running: list[JobProgress], now: datetime) -> Iterator[GaugeMetricFami
 def _tables(healths: list[PolicyHealth]) -> Iterator[GaugeMetricFamily]:
     counts = Counter(each.health for each in healths)
     yield _gauge(metrics.TABLES, [((str(health),), counts[health]) for health in Health])
+    codes = Counter(each.blocked for each in healths if each.health is Health.BLOCKED)
+    yield _gauge(metrics.BLOCKED, [((str(code),), count) for code, count in codes.items()])
     yield _gauge(metrics.FAILING, [((), sum(each.is_failing for each in healths))])
     delays = Counter(_delay(each) for each in healths)
     yield _gauge(metrics.WATERMARK_DELAY, [((name,), delays[name]) for name in (*dict(DELAYS), MORE)])
@@ -131,6 +134,7 @@ def _per_table(
     yield gauge(metrics.LATENESS, ((h.stored.id, h.lateness.total_seconds()) for h in healths), max)
     yield gauge(metrics.PROMISE_USED, ((h.stored.id, h.promise_used) for h in healths), max)
     yield gauge(metrics.HELD_ROWS, ((h.stored.id, h.held) for h in healths), sum)
+    yield gauge(metrics.LOCKED_ROWS, ((h.stored.id, h.locked) for h in healths), sum)
     yield gauge(metrics.TOTAL_ROWS, ((h.stored.id, h.counted.rows if h.counted else None) for h in healths), sum)
     yield gauge(metrics.EXPIRED_ROWS, ((h.stored.id, h.counted.expired if h.counted else None) for h in healths), sum)
     yield gauge(metrics.LAST_SUCCESS, ((h.stored.id, _timestamp(h.last_success_at)) for h in healths), min)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sqlalchemy import Connection
+
+from lapse.app.nearby import suggesting_tables
 from lapse.catalog import Catalog, jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl.names import parse_table_name
-from lapse.errors import NotFound, PolicyConflict
+from lapse.errors import NotFound, PolicyConflict, TableNotFound
 from lapse.model.job import Job
 from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
+from lapse.model.table import TableName
+from lapse.runner.comments import CommentReader
 from lapse.runner.declarer import Declarer
-from lapse.runner.identity import DISARMED
 from lapse.runner.jobs import JobKeeper
+
+WHICH_HAVE = "`lapse status` lists the policies"
 
 
 class Control:
@@ -22,15 +28,48 @@ class Control:
         self._engine = catalog.engine
         self._keeper = keeper
         self._declarer = Declarer(catalog)
+        self._reader = CommentReader(catalog)
 
     def stored(self, table: str) -> StoredPolicy:
         """The policy of a table. Raises NotFound."""
         name = parse_table_name(table, self._engine.dialect)
-        with self._catalog.reading() as connection:
+        with self._engine.connection() as connection:
             stored = self._declarer.stored(connection, name)
+            if stored is None and self._engine.features.table_comments:
+                stored = self._from_comment(connection, name)
+            if stored is None:
+                with suggesting_tables(self._engine, connection, name):
+                    self._engine.full_name(connection, name)
+                self._catalog.require(connection)
         if stored is None:
-            raise NotFound(f"table {table} has no TTL policy", hint="`lapse status` lists the policies")
+            raise NotFound(f"table {table} has no TTL policy", hint=WHICH_HAVE)
         return stored
+
+    def _from_comment(self, connection: Connection, name: TableName) -> StoredPolicy | None:
+        """A comment that workers obey is obeyed here as well. Raises NotFound for a proposal."""
+        try:
+            full = self._engine.full_name(connection, name)
+        except TableNotFound:
+            return None
+        for problem in self._reader.run_once():
+            if problem.table == full:
+                raise NotFound(f"table {full} has no TTL policy: {problem.reason}", hint=problem.fix)
+        return self._declarer.stored(connection, name)
+
+    def accept(self, table: str) -> tuple[str, ...]:
+        """Make what the comment of a table proposes its policy, with the rights of this role; returns notices."""
+        name = parse_table_name(table, self._engine.dialect)
+        with self._catalog.writing() as connection:
+            comment, fields = self._reader.find(connection, name)
+            stored = self._declarer.stored(connection, comment.table)
+            if stored is not None and stored.source != policies.COMMENT:
+                raise PolicyConflict(
+                    f"table {stored.table} has a policy that was declared by a {stored.source}, which wins",
+                    hint=f"remove it first: ALTER TABLE {stored.table} RESET (ttl)",
+                )
+            self._engine.check_declarer(connection, self._engine.describe(connection, comment.table))
+            change = PolicyChange(set=fields, comment=comment.text)
+            return self._declarer.change(connection, comment.table, change)
 
     def confirm(self, wanted: Iterable[StoredPolicy]) -> None:
         """Let their first runs pass, however many rows they delete."""
@@ -48,20 +87,20 @@ class Control:
         if stored.policy.pause:
             raise PolicyConflict(f"table {stored.table} is paused (ttl_pause is on)", hint="resume it first")
         with self._catalog.writing() as connection:
+            policies.end_grace(connection, stored.id)
             for part in policies.list_tables(connection, stored.id):
                 policies.set_next_run(connection, part.id, None)
 
     def pause(self, stored: StoredPolicy) -> None:
-        """A policy that was disarmed is paused on purpose from now on, and no trouble any more."""
         self._set_pause(stored, True)
-        with self._catalog.writing() as connection:
-            for part in policies.list_tables(connection, stored.id):
-                if part.trouble == DISARMED:
-                    policies.set_trouble(connection, part.id, None)
 
     def resume(self, stored: StoredPolicy) -> None:
+        """Whatever kept the policy from deleting: a person says that it may, on the table as it is now."""
+        with self._catalog.writing() as connection:
+            self._declarer.arm(connection, stored)
         self.confirm([stored])
-        self._set_pause(stored, False)
+        if stored.policy.pause:
+            self._set_pause(stored, False)
 
     def control(self, job_id: int, action: JobAction) -> Job:
         with self._catalog.writing() as connection:

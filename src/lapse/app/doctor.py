@@ -9,12 +9,14 @@ from sqlalchemy import Connection
 
 from lapse.app.checkup import check_up
 from lapse.app.finding import Finding, Level
+from lapse.app.health import PolicyHealth, policy_healths
 from lapse.app.plausibility import implausible_times
-from lapse.app.status import why_disarmed
-from lapse.catalog import Catalog, jobs, policies
+from lapse.catalog import Catalog, jobs, policies, workers
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
 from lapse.errors import (
+    Blocked,
+    CatalogMissing,
     DatabaseError,
     DatabaseUnavailable,
     Drift,
@@ -23,14 +25,61 @@ from lapse.errors import (
     Retryable,
     TableNotFound,
 )
-from lapse.model.policy import PolicyChange
+from lapse.model.blocked import BlockCode
 from lapse.runner import declared as declaring
 from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.declarer import Declarer
-from lapse.runner.identity import DISARMED
+from lapse.runner.events import Silent
+from lapse.runner.jobs import JobKeeper
+from lapse.runner.promise import Health
 
 RATE_DAYS = 7
 """The rate of deleting is the average of so many days."""
+
+
+EXAMINED = (
+    BlockCode.TABLE_GONE,
+    BlockCode.TABLE_REPLACED,
+    BlockCode.COLUMN_CHANGED,
+    BlockCode.PARTS_MISSING,
+    BlockCode.PARTITIONS_CHANGED,
+    BlockCode.DATABASE_COPIED,
+    BlockCode.PRIVILEGE,
+    BlockCode.UNSUPPORTED,
+)
+"""What the examination of a table finds by itself, and may have just repaired."""
+
+
+def _with_verdict(health: PolicyHealth, found: list[Finding], *, has_workers: bool) -> list[Finding]:
+    """Findings about one table, with what `lapse status` says of it."""
+    subject, table = str(health.stored.table), health.stored.table
+    said = f"{health.health.words}: {health.why}"
+    if health.health is Health.PAUSED:
+        return [Finding(level=Level.OK, subject=subject, text=said), *found]
+    if health.health is Health.ON_TIME:
+        is_in_order = all(finding.level is Level.OK for finding in found)
+        return [*([Finding(level=Level.OK, subject=subject, text="in order")] if is_in_order else []), *found]
+    if health.blocked in EXAMINED and any(finding.level is Level.PROBLEM for finding in found):
+        return found
+    fix = {
+        BlockCode.GUARD: f"lapse preview URL {table}, then lapse resume URL {table}",
+        BlockCode.NO_WORKER: "lapse worker URL",
+        BlockCode.CLOCK: "lapse resume URL --clock",
+        BlockCode.ROWS_HELD: f"lapse preview URL {table}",
+    }.get(health.blocked) if health.blocked else None  # fmt: skip
+    if health.health is Health.LATE:
+        fix = f"lapse run URL --table {table}" if has_workers else "lapse worker URL"
+    return [Finding(level=Level.PROBLEM, subject=subject, text=said, fix=fix), *found]
+
+
+def _ranked(findings: list[Finding]) -> list[Finding]:
+    """The worst first; one command that resolves the same for several partitions or tables is told once."""
+    told: dict[object, Finding] = {}
+    for each in findings:
+        is_shared = each.level is Level.ADVICE and each.fix is not None
+        told.setdefault((each.text, each.fix) if is_shared else each, each)
+    order = (Level.PROBLEM, Level.ADVICE, Level.OK)
+    return sorted(told.values(), key=lambda each: order.index(each.level))
 
 
 class Doctor:
@@ -38,27 +87,58 @@ class Doctor:
         self._catalog = catalog
         self._engine = catalog.engine
         self._declarer = Declarer(catalog)
+        self._keeper = JobKeeper(catalog, "doctor", Silent())
 
     def examine(self, *, repair: bool) -> list[Finding]:
         findings = [
-            Finding(level=Level.PROBLEM, subject=str(each.table), text=each.reason, fix=self._grants_for(each))
+            Finding(
+                level=Level.ADVICE if each.stored is None and each.untrusted else Level.PROBLEM,
+                subject=str(each.table),
+                text=each.reason,
+                fix=each.fix or self._grants_for(each),
+            )
             for each in CommentReader(self._catalog).run_once()
         ]
-        findings += check_up(self._catalog)
+        try:
+            findings += check_up(self._catalog)
+        except CatalogMissing:
+            if findings:
+                return findings
+            raise
+        findings += self._strays(repair=repair)
         with self._catalog.reading() as connection:
+            found_healths = policy_healths(connection, self._engine.now(connection), self._engine)
+            healths = {health.stored.id: health for health in found_healths}
+            has_workers = bool(workers.list_workers(connection))
             known = policies.list_policies(connection)
-        for stored in known:
+        for stored in sorted(known, key=lambda each: str(each.table)):
             try:
                 found = list(self._examine_policy(stored, repair=repair))
             except (Retryable, DatabaseUnavailable):
                 raise
-            except DatabaseError as error:
+            except (Blocked, DatabaseError) as error:
                 # Often a privilege that this role lacks; the others are looked at all the same.
                 found = [Finding(level=Level.PROBLEM, subject=str(stored.table), text=error.message, fix=error.hint)]
-            if all(finding.level is Level.OK for finding in found):
-                found.insert(0, Finding(level=Level.OK, subject=str(stored.table), text="in order"))
-            findings += found
-        return findings
+            # A partitioned table that has no partition yet has no health either.
+            health = healths.get(stored.id)
+            findings += found if health is None else _with_verdict(health, found, has_workers=has_workers)
+        return _ranked(findings)
+
+    def _strays(self, *, repair: bool) -> Iterator[Finding]:
+        """Partitions that a job has detached and that no job will drop any more."""
+        with self._engine.connection() as connection:
+            found = self._engine.strays(connection)
+        for stray in found:
+            text, mended = stray.text, False
+            if repair and stray.fix is None:
+                try:
+                    with self._catalog.writing() as connection:
+                        self._engine.mend(connection, stray)
+                    mended = True
+                except LapseError as error:
+                    text = f"{text}; repair failed: {error.message}"
+            fix = stray.fix or "lapse doctor --repair"
+            yield Finding(level=Level.PROBLEM, subject=str(stray.table), text=text, fix=fix, mended=mended)
 
     def _grants_for(self, problem: CommentProblem) -> str | None:
         """What this role lacks for doing what a comment asks for; None where it lacks nothing."""
@@ -79,12 +159,12 @@ class Doctor:
                 try:
                     declared = declaring.load(self._engine, connection, stored)
                     yield from self._examine_table(connection, stored, declared, repair=repair)
-                except (Drift, Refused) as error:
+                except (Blocked, Drift, Refused) as error:
                     yield Finding(
                         level=Level.PROBLEM,
                         subject=str(stored.table),
                         text=error.message,
-                        fix=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
+                        fix=error.hint or f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
                     )
         if gone is not None:
             yield self._forget(stored, gone, repair=repair)
@@ -109,16 +189,21 @@ class Doctor:
         self, connection: Connection, stored: StoredPolicy, declared: Declared, *, repair: bool
     ) -> Iterator[Finding]:
         subject = str(stored.table)
-        missing = self._engine.missing_parts(connection, declared)
-        if missing:
-            yield self._reinstall(stored, declared, missing, repair=repair)
-            if not repair:
-                return
-        if declaring.fingerprint(declared) != stored.fingerprint:
-            yield self._accept_shape(stored, declared, repair=repair)
-        if any(part.trouble == DISARMED for part in policies.list_tables(self._catalog.bind(connection), stored.id)):
-            yield self._arm(stored, repair=repair)
         lacking = self._engine.privileges(connection, declared)
+        try:
+            self._keeper.armed(connection, stored)
+        except Blocked as blocked:
+            # An account that may not see a part cannot say that it is missing.
+            is_blind = blocked.code == BlockCode.PARTS_MISSING and lacking and not repair
+            if blocked.code != BlockCode.PARTS_MISSING:
+                yield Finding(level=Level.PROBLEM, subject=subject, text=blocked.message, fix=blocked.hint)
+            missing = self._engine.missing_parts(connection, declared)
+            if missing and (repair or (blocked.code == BlockCode.PARTS_MISSING and not is_blind)):
+                yield self._reinstall(stored, declared, missing, repair=repair)
+            if not repair and not is_blind:
+                return
+            if repair and blocked.code == BlockCode.PARTS_MISSING:
+                yield from self._still_blocked(connection, stored)
         yield from (Finding(level=Level.PROBLEM, subject=subject, text=a.text, fix=a.statement) for a in lacking)
         if lacking:
             return
@@ -133,22 +218,17 @@ class Doctor:
         for text in self._engine.space(connection, declared):
             yield Finding(level=Level.OK, subject=subject, text=text)
 
+    def _still_blocked(self, connection: Connection, stored: StoredPolicy) -> Iterator[Finding]:
+        """After a repair, which the policy is armed with again."""
+        try:
+            self._keeper.armed(connection, stored)
+        except Blocked as blocked:
+            yield Finding(level=Level.PROBLEM, subject=str(stored.table), text=blocked.message, fix=blocked.hint)
+
     def _deleted_per_day(self, connection: Connection, stored: StoredPolicy) -> float:
         since = self._engine.now(connection) - timedelta(days=RATE_DAYS)
         days = jobs.deleted_per_day(self._catalog.bind(connection), since=since).get(stored.id, {})
         return sum(days.values()) / RATE_DAYS
-
-    def _arm(self, stored: StoredPolicy, *, repair: bool) -> Finding:
-        if repair:
-            with self._catalog.writing() as connection:
-                self._declarer.change(connection, stored.table, PolicyChange(set={"pause": False}), stored.source)
-        return Finding(
-            level=Level.PROBLEM,
-            subject=str(stored.table),
-            text=why_disarmed(self._engine),
-            fix=f"lapse resume URL {stored.table}",
-            mended=repair,
-        )
 
     def _reinstall(self, stored: StoredPolicy, declared: Declared, missing: list[str], *, repair: bool) -> Finding:
         text = f"missing in the database: {', '.join(missing)}"
@@ -156,22 +236,12 @@ class Doctor:
             try:
                 with self._engine.transaction() as connection:
                     self._engine.install(connection, declared, stored.policy)
+                with self._catalog.writing() as connection:
+                    policies.unblock_tables(connection, stored.id)
             except LapseError as error:
                 return Finding(
                     level=Level.PROBLEM, subject=str(stored.table), text=f"{text}; repair failed: {error.message}"
                 )
         return Finding(
             level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
-        )
-
-    def _accept_shape(self, stored: StoredPolicy, declared: Declared, *, repair: bool) -> Finding:
-        if repair:
-            with self._catalog.writing() as connection:
-                policies.set_fingerprint(connection, stored.id, declaring.fingerprint(declared))
-        return Finding(
-            level=Level.PROBLEM,
-            subject=str(stored.table),
-            text="a column that the policy or the paging depends on was changed behind Lapse's back",
-            fix="check that the policy still means what it should, then lapse doctor --repair",
-            mended=repair,
         )

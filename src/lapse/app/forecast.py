@@ -73,6 +73,23 @@ class Forecast:
         return sum(day.rows for day in self.days[:days])
 
 
+def together(parts: Sequence[Forecast]) -> Forecast:
+    """Of several physical tables. What they settle at in the long run only a look at all of them at once tells."""
+    sizes = [part.bytes for part in parts if part.bytes is not None]
+    days = zip(*(part.days for part in parts), strict=True)
+    return replace(
+        parts[0],
+        rows=sum(part.rows for part in parts),
+        bytes=sum(sizes) if len(sizes) == len(parts) else None,
+        expired=sum(part.expired for part in parts),
+        days=tuple(replace(same[0], rows=sum(day.rows for day in same), bytes=None) for same in days),
+        steady=parts[0].steady if len(parts) == 1 else None,
+        exact=all(part.exact for part in parts),
+        method=", ".join(sorted({part.method for part in parts})),
+        margin=sum(part.margin for part in parts),
+    )
+
+
 class Forecaster:
     """Asks the engine once for all instants that a forecast needs, over all physical tables of a policy."""
 

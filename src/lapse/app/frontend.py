@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from lapse.app.result import Result
-from lapse.catalog import Catalog, jobs, policies, settings
+from lapse.app.firstrun import FirstRun
+from lapse.app.nearby import suggesting_tables
+from lapse.app.renames import Mover
+from lapse.app.result import Result, Stream
+from lapse.catalog import Catalog, jobs, settings
+from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render
-from lapse.errors import LapseError, TableNotFound, Unsupported
+from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported
 from lapse.model import settings as setting_model
+from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import (
     AlterColumn,
     AlterTable,
@@ -32,7 +37,6 @@ from lapse.model.statement import (
     Variable,
 )
 from lapse.model.table import TableName
-from lapse.runner import declared as declaring
 from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
 
@@ -47,8 +51,28 @@ class Frontend:
         self._engine = catalog.engine
         self._keeper = keeper
         self._declarer = Declarer(catalog)
+        self._mover = Mover(catalog, self._declarer)
+        self._first_run = FirstRun(catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
+        if isinstance(statement, AlterTable | AlterColumn | ShowCreateTable):
+            table = statement.table
+            with suggesting_tables(self._engine, connection, table), self._as_owner(connection, table):
+                return self._execute(connection, statement, parameters)
+        return self._execute(connection, statement, parameters)
+
+    @contextmanager
+    def _as_owner(self, connection: Connection, table: TableName) -> Iterator[None]:
+        """What is refused to a role that is not the table's owner is refused for that reason."""
+        try:
+            yield
+        except NotPermitted:
+            if not self._engine.in_transaction(connection):
+                with suppress(TableNotFound), self._engine.bookkeeping(connection):
+                    self._engine.check_declarer(connection, self._engine.describe(connection, table))
+            raise
+
+    def _execute(self, connection: Connection, statement: Statement, parameters: Parameters) -> Result:
         with self._engine.errors():
             match statement:
                 case PassThrough():
@@ -61,8 +85,12 @@ class Frontend:
                     return self._drop(connection, statement)
                 case RenameTable():
                     return self._rename(connection, statement)
+                case AlterColumn() if statement.may_remove_ttl and not self._has_column(connection, statement):
+                    change = PolicyChange(set={}, remove=True)
+                    return self._alter(connection, AlterTable(text="", table=statement.table, change=change), None)
                 case AlterColumn():
-                    self._declarer.refuse_column_change(connection, statement.table, statement.actions)
+                    with self._engine.bookkeeping(connection):
+                        self._declarer.refuse_column_change(connection, statement.table, statement.actions)
                     return self._run(connection, statement.text, parameters)
                 case ShowCreateTable():
                     return self._show_create(connection, statement.table)
@@ -84,13 +112,28 @@ class Frontend:
             notice = f"table {statement.table} exists already; nothing was changed, its TTL included"
             return Result(rowcount=0, notices=(notice,))
         with self._engine.atomic(connection):
+            replaced = self._stored(connection, [statement.table] if statement.replaces else [])
             self._run(connection, statement.text, parameters)
-            try:
-                notices = self._declarer.change(connection, statement.table, statement.change)
-            except (LapseError, DBAPIError):
-                self._undo_create(connection, statement)
-                raise
-        return Result(rowcount=0, notices=notices)
+            with self._engine.bookkeeping(connection):
+                self._forget(connection, replaced)
+                try:
+                    notices = self._declarer.change(connection, statement.table, statement.change)
+                except (LapseError, DBAPIError):
+                    self._undo_create(connection, statement)
+                    raise
+        return Result(rowcount=0, notices=(*notices, *self._look_ahead(connection, statement.table, None)))
+
+    def _look_ahead(self, connection: Connection, name: TableName, before: Policy | None) -> tuple[str, ...]:
+        """What the first run will do. What a transaction has not committed, another connection does not see."""
+        if self._engine.in_transaction(connection):
+            return ()
+        try:
+            with self._engine.bookkeeping(connection):
+                full = self._engine.full_name(connection, name)
+        except LapseError:
+            # The statement has renamed it, or another session has dropped it.
+            return ()
+        return self._first_run.notices(full, before)
 
     def _undo_create(self, connection: Connection, statement: CreateTable) -> None:
         """Where a rollback would leave the new table. With IF NOT EXISTS it might be somebody else's, so it stays."""
@@ -102,52 +145,73 @@ class Frontend:
         if statement.if_exists and not self._exists(connection, statement.table):
             return Result(rowcount=0, notices=(f"table {statement.table} does not exist; nothing was changed",))
         if not statement.change.remove:
-            self._declarer.refuse_column_change(connection, statement.table, statement.actions)
+            with self._engine.bookkeeping(connection):
+                self._declarer.refuse_column_change(connection, statement.table, statement.actions)
+        known = self._stored(connection, [statement.table])
         with self._engine.atomic(connection):
             notices: tuple[str, ...] = ()
             if statement.change.remove:
                 # The policy goes first: the rest of the statement may drop what it depends on.
-                notices = self._declarer.change(connection, statement.table, statement.change)
+                notices = self._change(connection, statement)
             if statement.text:
                 self._run(connection, statement.text, parameters)
             if not statement.change.remove:
-                notices = self._declarer.change(connection, statement.table, statement.change)
+                notices = self._change(connection, statement)
+        if not statement.change.remove:
+            before = known[0].policy if known else None
+            notices += self._look_ahead(connection, statement.table, before)
         return Result(rowcount=0, notices=notices)
+
+    def _change(self, connection: Connection, statement: AlterTable) -> tuple[str, ...]:
+        with self._engine.bookkeeping(connection):
+            return self._declarer.change(connection, statement.table, statement.change)
 
     def _drop(self, connection: Connection, statement: DropTable) -> Result:
         with self._engine.atomic(connection):
-            known = [self._declarer.stored(connection, name) for name in statement.tables]
+            known = self._stored(connection, statement.tables)
             result = self._run(connection, statement.text, None)
-            for stored in known:
-                if stored is not None and not self._exists(connection, stored.table):
-                    self._engine.dropped(connection, stored.table)
-                    self._declarer.forget(self._catalog.bind(connection), stored, "the table was dropped")
+            if known:
+                with self._engine.bookkeeping(connection):
+                    gone = [each for each in known if statement.replaced or not self._is_there(connection, each.table)]
+                    self._forget(connection, gone)
         return result
 
+    def _stored(self, connection: Connection, names: Sequence[TableName]) -> list[StoredPolicy]:
+        if not names:
+            return []
+        with self._engine.bookkeeping(connection):
+            there = [name for name in names if self._is_there(connection, name)]
+            found = [self._declarer.stored(connection, name) for name in there]
+        return [stored for stored in found if stored is not None]
+
+    def _forget(self, connection: Connection, gone: Sequence[StoredPolicy]) -> None:
+        for stored in gone:
+            self._engine.dropped(connection, stored.table)
+            self._declarer.forget(self._catalog.bind(connection), stored, "the table was dropped")
+
     def _rename(self, connection: Connection, statement: RenameTable) -> Result:
-        self._declarer.refuse_column_change(connection, statement.renames[0][0], statement.actions)
         with self._engine.atomic(connection):
-            known = [(self._declarer.stored(connection, old), new) for old, new in statement.renames]
+            with self._engine.bookkeeping(connection):
+                self._declarer.refuse_column_change(connection, statement.renames[0][0], statement.actions)
+                moves = self._mover.follow(connection, statement.renames)
             result = self._run(connection, statement.text, None)
-            for stored, new in known:
-                if stored is None:
-                    continue
-                table = self._engine.describe(connection, TableName(new.name, new.schema or stored.table.schema))
-                policies.rename_policy(self._catalog.bind(connection), stored.id, table.name)
-                self._engine.renamed(connection, stored.table, declaring.declare(table, stored.policy))
+            if moves:
+                with self._engine.bookkeeping(connection):
+                    self._mover.move(connection, moves)
         return result
 
     def _show_create(self, connection: Connection, name: TableName) -> Result:
-        table = self._engine.describe(connection, name)
+        with self._engine.bookkeeping(connection):
+            table = self._engine.describe(connection, name)
+            stored = self._declarer.stored(connection, table.name)
         text = self._engine.create_statement(connection, table)
-        stored = self._declarer.stored(connection, table.name)
         if stored is not None:
             text += " " + render(stored.policy, table.name, "lapse", kind="create-suffix")
         return Result(columns=("table_name", "create_statement"), rows=((table.name.name, text),), rowcount=1)
 
     def _control(self, connection: Connection, statement: ControlJob) -> Result:
-        self._catalog.require(connection)
-        with self._engine.atomic(connection):
+        self._require(connection)
+        with self._engine.atomic(connection), self._engine.bookkeeping(connection):
             now = self._engine.now(connection)
             jobs.request(self._catalog.bind(connection), statement.job_id, statement.action, now)
         if not self._engine.in_transaction(connection):
@@ -156,7 +220,7 @@ class Frontend:
 
     def _set(self, connection: Connection, statement: SetGlobal) -> Result:
         setting_model.normalise(statement.name, statement.value)
-        with self._engine.atomic(connection):
+        with self._engine.atomic(connection), self._engine.bookkeeping(connection):
             bound = self._catalog.bind(connection)
             self._catalog.ensure(bound)
             settings.save_setting(bound, statement.name, statement.value, self._engine.now(connection))
@@ -178,33 +242,64 @@ class Frontend:
 
     def _setting_text(self, connection: Connection, name: str) -> str:
         setting = setting_model.find(name)
-        bound = self._catalog.bind(connection)
-        stored = settings.stored_texts(bound) if self._catalog.is_installed(bound) else {}
+        with self._engine.bookkeeping(connection):
+            bound = self._catalog.bind(connection)
+            stored = settings.stored_texts(bound) if self._catalog.is_installed(bound) else {}
         return stored.get(setting.name, setting.default)
 
     def _view(self, name: str) -> str:
         return f"{self._engine.catalog_schema}.{name}" if self._engine.catalog_schema else name
 
     def _run_catalog(self, connection: Connection, text: str, parameters: Parameters) -> Result:
-        self._catalog.require(connection)
+        self._require(connection)
         return self._run(connection, text, parameters)
 
+    def _has_column(self, connection: Connection, statement: AlterColumn) -> bool:
+        """Where there is no such table either, the database says so, or passes over it."""
+        with self._engine.bookkeeping(connection):
+            if not self._is_there(connection, statement.table):
+                return True
+            return self._engine.describe(connection, statement.table).column(statement.actions[0][1]) is not None
+
+    def _require(self, connection: Connection) -> None:
+        """A catalog that only the user's transaction can see is looked for there, else on Lapse's own connection."""
+        if self._engine.in_transaction(connection):
+            with self._engine.bookkeeping(connection):
+                self._catalog.require(connection)
+        else:
+            with self._catalog.reading():
+                pass
+
     def _exists(self, connection: Connection, name: TableName) -> bool:
+        with self._engine.bookkeeping(connection):
+            return self._is_there(connection, name)
+
+    def _is_there(self, connection: Connection, name: TableName) -> bool:
         try:
-            self._engine.describe(connection, name)
+            self._engine.full_name(connection, name)
         except TableNotFound:
             return False
         return True
 
+    def stream(self, connection: Connection, statement: Statement) -> Stream:
+        """As `execute`; the rows of a statement that is not about TTL are fetched as they are asked for."""
+        if not isinstance(statement, PassThrough):
+            return self.execute(connection, statement).stream()
+        with self._engine.errors():
+            cursor = connection.exec_driver_sql(statement.text)
+        if not cursor.returns_rows:
+            return Result(rowcount=cursor.rowcount).stream()
+        return Stream(columns=tuple(cursor.keys()), rows=self._fetched(cursor), rowcount=-1)
+
+    def _fetched(self, cursor: CursorResult[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._engine.errors():
+            for row in cursor:
+                yield tuple(row)
+
     @staticmethod
     def _run(connection: Connection, text: str, parameters: Parameters) -> Result:
         cursor = connection.exec_driver_sql(text, parameters)
-        return _collect(cursor)
-
-
-def _collect(cursor: CursorResult[Any]) -> Result:
-    if not cursor.returns_rows:
-        return Result(rowcount=cursor.rowcount)
-    columns = tuple(cursor.keys())
-    rows = tuple(tuple(row) for row in cursor)
-    return Result(columns=columns, rows=rows, rowcount=len(rows))
+        if not cursor.returns_rows:
+            return Result(rowcount=cursor.rowcount)
+        rows = tuple(tuple(row) for row in cursor)
+        return Result(columns=tuple(cursor.keys()), rows=rows, rowcount=len(rows))

@@ -1,4 +1,4 @@
-"""Does every policy keep its promise? On time, late, unable or paused, and by how much."""
+"""Does every policy keep its promise? The worst of its physical tables, as `runner.promise` judges them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import jobs as stored_jobs
-from lapse.catalog import settings
+from lapse.app.status import DUE, TableStatus, table_statuses
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Engine
-from lapse.model.job import Job, JobStatus
+from lapse.model.blocked import BlockCode
+from lapse.model.job import Job
+from lapse.runner.promise import Health, Promise
 
-FAILURES = (JobStatus.FAILED, JobStatus.TIMED_OUT)
-
-
-class Health(StrEnum):
-    ON_TIME = "on_time"
-    LATE = "late"
-    UNABLE = "unable"
-    PAUSED = "paused"
+NO_FAILURE = (BlockCode.GUARD, BlockCode.ROWS_HELD, BlockCode.NO_WORKER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,13 +33,24 @@ class PolicyHealth:
     """One policy with all its physical tables; `lateness` is that of the one furthest behind."""
 
     stored: StoredPolicy
-    health: Health
-    why: str | None
+    verdict: Promise
     lateness: timedelta
     promise: timedelta
     parts: tuple[TableStatus, ...]
     counted: Counted | None
     last_success_at: datetime | None
+
+    @property
+    def health(self) -> Health:
+        return self.verdict.health
+
+    @property
+    def why(self) -> str | None:
+        return self.verdict.reason
+
+    @property
+    def blocked(self) -> BlockCode | None:
+        return self.verdict.code
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -67,19 +70,22 @@ class PolicyHealth:
 
     @property
     def is_due(self) -> bool:
-        return not self.jobs and any(part.state == "due" for part in self.parts)
+        return not self.jobs and any(part.state == DUE for part in self.parts)
 
     @property
     def held(self) -> int:
         """Rows that the newest jobs could not delete."""
-        return sum(part.last.counts.held for part in self.parts if part.last is not None)
+        return sum(part.held for part in self.parts)
+
+    @property
+    def locked(self) -> int:
+        """Rows that the newest jobs passed by because other sessions had locked them."""
+        return sum(part.locked for part in self.parts)
 
     @property
     def is_failing(self) -> bool:
-        return any(
-            part.state == "trouble" or part.is_disarmed or (part.last and part.last.status in FAILURES)
-            for part in self.parts
-        )
+        """Can no job run, or did the newest one fail? A person who is asked, and rows that are held, are no failure."""
+        return any(part.promise.health is Health.BLOCKED and part.promise.code not in NO_FAILURE for part in self.parts)
 
     @property
     def promise_used(self) -> float:
@@ -87,55 +93,25 @@ class PolicyHealth:
 
 
 def policy_healths(connection: Connection, now: datetime, engine: Engine) -> list[PolicyHealth]:
-    finished = stored_jobs.newest_finished(connection)
-    current = settings.load_settings(connection)
-    stopped = None if current.job_enable and not current.clock_hold else current.obstacle(now)
     by_policy: dict[int, list[TableStatus]] = {}
     for status in table_statuses(connection, now, engine):
         by_policy.setdefault(status.stored.id, []).append(status)
-    return [_health(parts, finished, stopped) for parts in by_policy.values()]
+    return [_health(parts) for parts in by_policy.values()]
 
 
-def _health(
-    parts: Sequence[TableStatus], finished: dict[int, stored_jobs.Finished], stopped: str | None
-) -> PolicyHealth:
-    stored = parts[0].stored
-    known = {part.table_id: finished.get(part.table_id) for part in parts}
+def _health(parts: Sequence[TableStatus]) -> PolicyHealth:
+    badness = list(Health).index
     furthest = max((part.promise for part in parts), key=lambda kept: kept.lateness)
-    lateness, promise = furthest.lateness, furthest.within
-    health, why = _judge(parts, lateness, promise, stopped)
+    succeeded = [part.last_success_at for part in parts if part.last_success_at is not None]
     return PolicyHealth(
-        stored=stored,
-        health=health,
-        why=why,
-        lateness=lateness,
-        promise=promise,
+        stored=parts[0].stored,
+        verdict=max((part.promise for part in parts), key=lambda kept: (badness(kept.health), kept.lateness)),
+        lateness=furthest.lateness,
+        promise=furthest.within,
         parts=tuple(parts),
         counted=_counted(parts),
-        last_success_at=max((done.finished_at for done in known.values() if done), default=None),
+        last_success_at=max(succeeded, default=None),
     )
-
-
-def _judge(
-    parts: Sequence[TableStatus], lateness: timedelta, promise: timedelta, stopped: str | None
-) -> tuple[Health, str | None]:
-    disarmed = next((part for part in parts if part.is_disarmed), None)
-    if disarmed is not None:
-        # Nobody asked for this pause, and nobody may know of it: after a failover it would last for ever.
-        return Health.UNABLE, disarmed.reason
-    if parts[0].stored.policy.pause:
-        return Health.PAUSED, next((part.reason for part in parts if part.state == "paused"), None) or "ttl_pause is on"
-    if stopped is not None:
-        return Health.PAUSED, stopped
-    for part in parts:
-        if part.state in ("trouble", "held"):
-            return Health.UNABLE, part.reason
-        if part.current is None and part.last is not None and part.last.status in FAILURES:
-            return Health.UNABLE, part.last.reason or f"the last job {part.last.status}"
-    if lateness > promise:
-        reasons = [part.current.reason for part in parts if part.current is not None and part.current.reason]
-        return Health.LATE, reasons[0] if reasons else "no job has finished in time"
-    return Health.ON_TIME, None
 
 
 def _counted(parts: Sequence[TableStatus]) -> Counted | None:

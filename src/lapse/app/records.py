@@ -8,11 +8,12 @@ from typing import Any
 
 from lapse.app.finding import Finding
 from lapse.app.forecast import Forecast
-from lapse.app.preview import Preview
+from lapse.app.preview import Outlook, Preview
 from lapse.app.status import TableStatus
 from lapse.model.job import Job
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
+from lapse.runner.comments import CommentProblem
 from lapse.runner.worker import RunResult
 
 Record = dict[str, Any]
@@ -59,14 +60,31 @@ def status_record(status: TableStatus) -> Record:
         "policy": status.stored.policy.options(),
         "policy_version": status.stored.version,
         "next_run_at": _time(status.next_run_at),
+        "grace_until": _time(status.grace_until),
         "current_job": None if status.current is None else job_record(status.current),
         "last_job": None if status.last is None else job_record(status.last),
         "statistics": None if status.statistics is None else json.loads(status.statistics),
         "native": dict(status.native),
-        "promise": str(status.promise.standing),
-        "promise_reason": status.promise.reason,
+        "health": str(status.promise.health),
+        "blocked": None if status.blocked is None else str(status.blocked),
+        "why": status.promise.reason,
+        "held_rows": status.held,
+        "locked_rows": status.locked,
         "lateness_seconds": status.promise.lateness.total_seconds(),
         "delete_within_seconds": status.promise.within.total_seconds(),
+    }
+
+
+def comment_record(comment: CommentProblem) -> Record:
+    """A table whose comment asks for a policy that it does not have, under the names of `status_record`."""
+    return {
+        **table_record(comment.table),
+        "state": "proposed" if comment.proposal else "refused",
+        "reason": comment.reason,
+        "expires": None if comment.policy is None else expiry_words(comment.policy),
+        "policy": None if comment.policy is None else comment.policy.options(),
+        "comment": comment.text,
+        "fix": comment.fix,
     }
 
 
@@ -78,6 +96,7 @@ def run_record(result: RunResult) -> Record:
         "reclaimed_bytes": result.reclaimed_bytes,
         "jobs": [job_record(job) for job in result.jobs],
         "skipped": [{**table_record(skip.table), "reason": skip.reason, "held": skip.held} for skip in result.skipped],
+        "proposals": [comment_record(each) for each in result.proposals],
     }
 
 
@@ -86,8 +105,13 @@ def preview_record(preview: Preview) -> Record:
     return {
         **table_record(preview.table),
         "cutoff": _time(preview.cutoff),
+        "expires": expiry_words(preview.policy),
+        "candidate": preview.is_candidate,
+        "grace_until": _time(preview.grace_until),
+        "note": preview.note,
         "rows": survey.rows,
         "expired": survey.expired,
+        **_outlook_record(preview.outlook),
         "expired_bytes": survey.bytes,
         "exact": survey.exact,
         "method": survey.method,
@@ -112,6 +136,20 @@ def preview_record(preview: Preview) -> Record:
         ],
         "advice": [{"text": advice.text, "statement": advice.statement} for advice in preview.advice],
         "forecast": forecast_record(preview.forecast),
+    }
+
+
+def _outlook_record(outlook: Outlook) -> Record:
+    """What becomes of the expired rows, and what goes or changes with them."""
+    return {
+        "would_delete": outlook.deleted,
+        "held": outlook.held,
+        "held_by": [str(name) for name in outlook.holders],
+        "touched": [
+            {"table": str(each.table), "deleted": each.deleted, "set_null": each.unset} for each in outlook.touched
+        ],
+        "touched_exact": outlook.followed,
+        "not_looked_into": [str(name) for name in outlook.unknown],
     }
 
 

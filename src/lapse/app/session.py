@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from lapse import ddl
 from lapse.app.frontend import Frontend, Parameters
-from lapse.app.result import Result
+from lapse.app.result import Result, Stream
 from lapse.ddl.script import is_complete
 from lapse.engines.base import Engine
 from lapse.model.statement import PassThrough, Statement
 
 
 class Session:
-    """Each statement commits by itself unless a transaction was begun; `close` rolls back what is still open."""
+    """Each statement commits by itself unless a transaction was begun; `close` rolls back what is still open.
+
+    SQL mode, zone, isolation and timeouts are what the server gives to any client.
+    """
 
     def __init__(self, engine: Engine, frontend: Frontend) -> None:
         self._engine = engine
         self._frontend = frontend
         with engine.errors():
-            self._connection = engine.database.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._connection = engine.user_connection()
         self.raw: Any = self._connection.connection.driver_connection
         """The driver's own connection."""
 
@@ -33,14 +37,27 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        with self._engine.errors():
-            if not self._connection.closed and self.in_transaction:
+        if self._connection.closed:
+            return
+        # A connection that is lost has nothing left to roll back.
+        with suppress(Exception):
+            if self.in_transaction:
                 self.raw.rollback()
+        with self._engine.errors():
             self._connection.close()
+
+    @property
+    def dialect(self) -> str:
+        """How the `ddl` layer reads the engine's SQL: sqlite, postgres, mysql."""
+        return self._engine.dialect
 
     @property
     def in_transaction(self) -> bool:
         return self._engine.in_transaction(self._connection)
+
+    def set_autocommit(self, value: bool) -> None:
+        """False: statements belong to a transaction that the user ends, as PEP 249 has it."""
+        self._engine.set_autocommit(self.raw, value)
 
     def begin(self, verb: str) -> None:
         """Open a transaction for a statement that begins with `verb`, where none is open and it may have one."""
@@ -55,6 +72,10 @@ class Session:
 
     def execute(self, statement: Statement, parameters: Parameters = None) -> Result:
         return self._frontend.execute(self._connection, statement, parameters)
+
+    def stream(self, statement: Statement) -> Stream:
+        """As `execute`, with rows that are fetched as they are asked for."""
+        return self._frontend.stream(self._connection, statement)
 
     def is_complete(self, text: str) -> bool:
         """Does the text end with the `;` of its last statement?"""

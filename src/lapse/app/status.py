@@ -9,19 +9,22 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from lapse.catalog import jobs as stored_jobs
-from lapse.catalog import policies, settings
-from lapse.catalog.policies import PhysicalTable, StoredPolicy
+from lapse.catalog import policies, settings, workers
+from lapse.catalog.jobs import LastJobs
+from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Engine
-from lapse.model.job import Job, JobStatus, PathKind
-from lapse.model.settings import Settings
+from lapse.model.blocked import BlockCode
+from lapse.model.job import Job, PathKind
 from lapse.model.table import TableName
-from lapse.runner.identity import DISARMED
-from lapse.runner.promise import Promise, promise
+from lapse.runner.jobs import silent_since
+from lapse.runner.promise import Facts, Promise, promise
+
+DUE, GRACE, IDLE = "due", "grace", "idle"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableStatus:
-    """`state` is one word (idle, due, running, waiting, paused, cancelling, held, trouble), `reason` says why."""
+    """`state` is one word (idle, grace, due, running, waiting, paused, cancelling, blocked), `reason` says why."""
 
     table: TableName
     table_id: int
@@ -31,11 +34,30 @@ class TableStatus:
     next_run_at: datetime | None
     current: Job | None
     last: Job | None
+    last_success_at: datetime | None
     statistics: str | None
     promise: Promise
-    is_disarmed: bool = False
+    left_behind: Job | None = None
+    """The newest job that went through the whole table: its counts tell what is still there."""
+    grace_until: datetime | None = None
+    """Workers delete nothing before, which is still to come."""
     native: Mapping[str, int] = field(default_factory=dict)
     """What the engine counts where it deletes by itself; of the whole server."""
+
+    @property
+    def blocked(self) -> BlockCode | None:
+        """The code of what keeps its rows, or some of them, from being deleted."""
+        return self.promise.code
+
+    @property
+    def held(self) -> int:
+        """Rows that the newest job could not delete."""
+        return self.left_behind.counts.held if self.left_behind else 0
+
+    @property
+    def locked(self) -> int:
+        """Rows that the newest job passed by because other sessions had locked them."""
+        return self.left_behind.counts.skipped if self.left_behind else 0
 
 
 def table_statuses(connection: Connection, now: datetime, engine: Engine) -> list[TableStatus]:
@@ -43,17 +65,20 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
     current = settings.load_settings(connection)
     active = {job.table_id: job for job in stored_jobs.active_jobs(connection)}
     last = stored_jobs.last_jobs(connection)
-    complete = stored_jobs.last_jobs(connection, complete=True)
+    alive = silent_since(now, current)
+    has_workers = any(worker.heartbeat_at >= alive for worker in workers.list_workers(connection))
     by_policy = {stored.id: stored for stored in policies.list_policies(connection)}
     rows = [
         _status(
-            by_policy[physical.policy_id],
-            physical,
-            active.get(physical.id),
-            (last.get(physical.id), complete.get(physical.id)),
-            current,
-            now,
-            engine,
+            Facts(
+                now=now,
+                stored=by_policy[physical.policy_id],
+                physical=physical,
+                job=active.get(physical.id),
+                last=last.get(physical.id, LastJobs()),
+                settings=current,
+                has_workers=has_workers,
+            )
         )
         for physical in policies.list_tables(connection)
         if physical.policy_id in by_policy
@@ -69,56 +94,31 @@ def _is_native(row: TableStatus) -> bool:
     return job is not None and job.path.kind is PathKind.NATIVE
 
 
-def _status(
-    stored: StoredPolicy,
-    physical: PhysicalTable,
-    job: Job | None,
-    last: tuple[Job | None, Job | None],
-    current: Settings,
-    now: datetime,
-    engine: Engine,
-) -> TableStatus:
-    """`last` are the last job that ended and the last that finished."""
-    disarmed = stored.policy.pause and physical.trouble == DISARMED
-    pause = why_disarmed(engine) if disarmed else "ttl_pause is on" if stored.policy.pause else None
-    state, reason = _state(stored, physical, job, pause, current, now)
-    obstacle = pause or current.obstacle(now) or physical.trouble
-    if obstacle is None and stored.policy.guard:
-        obstacle = stored.held
+def _status(facts: Facts) -> TableStatus:
+    found = promise(facts)
+    state, reason = _state(facts, found)
     return TableStatus(
-        table=TableName(stored.table.name, stored.table.schema, physical.partition),
-        table_id=physical.id,
-        stored=stored,
+        table=facts.physical.name_in(facts.stored.table),
+        table_id=facts.physical.id,
+        stored=facts.stored,
         state=state,
         reason=reason,
-        next_run_at=physical.next_run_at,
-        current=job,
-        last=last[0],
-        statistics=physical.statistics,
-        is_disarmed=disarmed,
-        promise=promise(
-            stored.policy, declared_at=stored.created_at, last_complete=last[1], now=now, obstacle=obstacle
-        ),
+        next_run_at=facts.physical.next_run_at,
+        current=facts.job,
+        last=facts.last.ended,
+        last_success_at=facts.last.finished.finished_at if facts.last.finished else None,
+        statistics=facts.physical.statistics,
+        promise=found,
+        left_behind=facts.last.through,
+        grace_until=facts.stored.grace_until if facts.is_in_grace else None,
     )
 
 
-def why_disarmed(engine: Engine) -> str:
-    """Says what to do about it, after a failover as well."""
-    return f"{DISARMED}, after a failover, too" if engine.features.failover_looks_like_a_copy else DISARMED
-
-
-def _state(
-    stored: StoredPolicy, physical: PhysicalTable, job: Job | None, pause: str | None, current: Settings, now: datetime
-) -> tuple[str, str | None]:
-    if job is not None:
-        return str(job.status), job.reason
-    if pause is not None:
-        return str(JobStatus.PAUSED), pause
-    if not current.job_enable or current.clock_hold:
-        return str(JobStatus.PAUSED), current.obstacle(now)
-    if stored.held is not None and stored.policy.guard:
-        return "held", stored.held
-    if physical.trouble is not None:
-        return "trouble", physical.trouble
-    due = physical.next_run_at is None or physical.next_run_at <= now
-    return ("due", current.obstacle(now)) if due else ("idle", None)
+def _state(facts: Facts, found: Promise) -> tuple[str, str | None]:
+    if found.halted:
+        return str(found.health), found.reason
+    if facts.job is not None:
+        return str(facts.job.status), facts.job.reason
+    if found.code is BlockCode.GRACE:
+        return GRACE, found.reason
+    return (DUE, facts.settings.obstacle(facts.now)) if facts.is_due else (IDLE, None)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, case, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import job, task
 from lapse.errors import JobExists, NotFound, PolicyConflict
-from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, TaskStatus
+from lapse.model.job import THROUGH, Counts, Job, JobStatus, KeyRange, Path, PathKind, TaskStatus
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
-    """The newest job of a physical table that finished: every row that had expired at `cutoff` was dealt with."""
-
-    cutoff: datetime
-    finished_at: datetime
+LARGEST_ID = 2**63 - 1
 
 
 def create_job(
@@ -32,7 +26,7 @@ def create_job(
     *,
     table_id: int,
     stored: StoredPolicy,
-    partition: str | None,
+    name: TableName,
     cutoff: datetime,
     path: Path,
     fingerprint: str,
@@ -50,9 +44,10 @@ def create_job(
         "active_table_id": table_id,
         "policy_id": stored.id,
         "policy_version": stored.version,
-        "schema_name": stored.table.schema or "",
-        "table_name": stored.table.name,
-        "partition_name": partition or "",
+        "schema_name": name.schema or "",
+        "table_name": name.name,
+        "partition_name": name.partition or "",
+        "partition_schema": name.partition_schema or "",
         "cutoff": cutoff,
         "status": JobStatus.WAITING,
         "path_kind": path.kind,
@@ -86,7 +81,9 @@ def create_job(
 
 
 def get_job(connection: Connection, job_id: int) -> Job:
-    row = connection.execute(_by_id(), {"wanted_id": job_id}).mappings().first()
+    # What no column can hold is the id of no job.
+    known = 0 <= job_id <= LARGEST_ID
+    row = connection.execute(_by_id(), {"wanted_id": job_id}).mappings().first() if known else None
     if row is None:
         raise NotFound(f"there is no job {job_id}", hint="`lapse jobs` lists the jobs")
     return _job(row)
@@ -104,29 +101,49 @@ def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = 
     return [_job(row) for row in connection.execute(query).mappings()]
 
 
-def last_jobs(connection: Connection, *, complete: bool = False) -> dict[int, Job]:
-    """The newest ended job of each physical table; with `complete`, the newest that finished."""
-    ended = job.c.status == JobStatus.FINISHED if complete else job.c.finished_at.is_not(None)
-    newest = select(func.max(job.c.job_id)).where(ended).group_by(job.c.table_id)
-    rows = connection.execute(_query().where(job.c.job_id.in_(newest))).mappings()
-    return {row["table_id"]: _job(row) for row in rows}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastJobs:
+    """Of one physical table: the newest job that `ended`, that went `through` the whole table, that `finished`, and
+    that was `clean`, which left no expired row behind."""
+
+    ended: Job | None = None
+    through: Job | None = None
+    finished: Job | None = None
+    clean: Job | None = None
+
+
+def last_jobs(connection: Connection) -> dict[int, LastJobs]:
+    """By physical table; those that never had a job are missing."""
+    ended = job.c.finished_at.is_not(None)
+    finished = job.c.status == JobStatus.FINISHED
+    kinds = (ended, job.c.status.in_(THROUGH), finished, and_(finished, job.c.held == 0))
+    newest = (select(func.max(job.c.job_id)).where(kind).group_by(job.c.table_id) for kind in kinds)
+    query = _query().where(or_(*(job.c.job_id.in_(each) for each in newest))).order_by(job.c.job_id)
+    found: dict[int, LastJobs] = {}
+    for row in connection.execute(query).mappings():
+        each = _job(row)
+        known = replace(found.get(each.table_id, LastJobs()), ended=each)
+        if each.status in THROUGH:
+            known = replace(known, through=each)
+        if each.status is JobStatus.FINISHED:
+            known = replace(known, finished=each, clean=known.clean if each.counts.held else each)
+        found[each.table_id] = known
+    return found
 
 
 def watermark(connection: Connection, table_id: int) -> datetime | None:
-    """The cutoff of the newest job of a physical table that finished."""
+    """The cutoff of the newest job of a physical table that finished: rows left since then may have been locked."""
     finished = select(job.c.cutoff).where(job.c.table_id == table_id, job.c.status == JobStatus.FINISHED)
     found: datetime | None = connection.execute(finished.order_by(job.c.job_id.desc()).limit(1)).scalar()
     return found
 
 
-def newest_finished(connection: Connection) -> dict[int, Finished]:
-    """By physical table; those where no job has finished yet are missing."""
-    query = (
-        select(job.c.table_id, func.max(job.c.cutoff).label("cutoff"), func.max(job.c.finished_at).label("finished_at"))
-        .where(job.c.status == JobStatus.FINISHED)
-        .group_by(job.c.table_id)
+def held_before(connection: Connection, ended: Job) -> int:
+    """How many rows the last job before this one that went through the same physical table could not delete."""
+    earlier = select(job.c.held).where(
+        job.c.table_id == ended.table_id, job.c.status.in_(THROUGH), job.c.job_id < ended.id
     )
-    return {row.table_id: Finished(cutoff=row.cutoff, finished_at=row.finished_at) for row in connection.execute(query)}
+    return int(connection.execute(earlier.order_by(job.c.job_id.desc()).limit(1)).scalar() or 0)
 
 
 def deleted_per_day(connection: Connection, *, since: datetime) -> dict[int, dict[date, int]]:
@@ -262,7 +279,12 @@ def _job(row: RowMapping) -> Job:
         id=row["job_id"],
         table_id=row["table_id"],
         policy_id=row["policy_id"],
-        table=TableName(row["table_name"], row["schema_name"] or None, row["partition_name"] or None),
+        table=TableName(
+            row["table_name"],
+            row["schema_name"] or None,
+            row["partition_name"] or None,
+            row["partition_schema"] or None,
+        ),
         policy_version=row["policy_version"],
         cutoff=row["cutoff"],
         status=JobStatus(row["status"]),
@@ -274,7 +296,7 @@ def _job(row: RowMapping) -> Job:
         finished_at=row["finished_at"],
         path=Path(kind=PathKind(row["path_kind"]), index=row["path_index"], evidence=row["path_evidence"]),
         tasks_total=row["tasks_total"],
-        tasks_finished=int(row["tasks_total" if ended and row["status"] == JobStatus.FINISHED else "tasks_finished"]),
+        tasks_finished=int(row["tasks_total" if ended and row["status"] in THROUGH else "tasks_finished"]),
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=row["summary"],
         waiting_for=row["waiting_for"],

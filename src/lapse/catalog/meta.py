@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from hashlib import sha256
+
+from sqlalchemy import Connection, Insert, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from lapse.catalog.schema import meta
-from lapse.errors import Retryable
+from lapse.model.table import TableName
 
-DATABASE_IDENTITY = "database_identity"
-"""Which database the policies were declared in."""
+PLACE = "database_place"
+"""Where the database was last seen, and in which ways it was reached."""
+CLOCK_AHEAD = "clock_ahead"
+"""By how many seconds the database's clock may be ahead of a worker's, as a person has confirmed."""
+
+CLOCK_SEEN = "clock_seen"
+"""What the database's clock said when a worker last began, and how long its machine had been up."""
 
 
 def read_fact(connection: Connection, name: str) -> str | None:
@@ -18,14 +25,48 @@ def read_fact(connection: Connection, name: str) -> str | None:
 
 
 def replace_fact(connection: Connection, name: str, before: str | None, value: str) -> bool:
-    """Write a fact that was read as `before`; False, or Retryable for a new one, when another worker was faster."""
+    """Write a fact that was read as `before`; False when another worker was faster."""
     if before is not None:
         changed = connection.execute(
             update(meta).where(meta.c.name == name, meta.c.value == before).values(value=value)
         )
         return changed.rowcount == 1
-    try:
-        connection.execute(insert(meta).values(name=name, value=value))
-    except IntegrityError as error:
-        raise Retryable(f"another worker was first to write {name}") from error
-    return True
+    return connection.execute(_insert_unless_there(connection, name, value)).rowcount == 1
+
+
+def _insert_unless_there(connection: Connection, name: str, value: str) -> Insert:
+    """A statement that does not fail, which would end the caller's transaction on PostgreSQL."""
+    values = {"name": name, "value": value}
+    match connection.dialect.name:
+        case "postgresql":
+            return postgresql.insert(meta).values(values).on_conflict_do_nothing()
+        case "sqlite":
+            return sqlite.insert(meta).values(values).on_conflict_do_nothing()
+        case _:
+            return insert(meta).values(values).prefix_with("IGNORE")
+
+
+def reject_comment(connection: Connection, name: TableName, text: str) -> None:
+    """Remember that what this comment on this table declares is not wanted, where the comment itself has to stay."""
+    accept_comment(connection, name, text)
+    connection.execute(insert(meta).values(name=_rejection(name, text), value=text))
+
+
+def accept_comment(connection: Connection, name: TableName, text: str) -> None:
+    connection.execute(delete(meta).where(meta.c.name == _rejection(name, text)))
+
+
+def rejections(connection: Connection) -> frozenset[str]:
+    return frozenset(connection.execute(select(meta.c.name).where(meta.c.name.like(f"{_REJECTED}%"))).scalars())
+
+
+def is_rejected(known: frozenset[str], name: TableName, text: str) -> bool:
+    return _rejection(name, text) in known
+
+
+_REJECTED = "rejected:"
+
+
+def _rejection(name: TableName, text: str) -> str:
+    written = "\0".join((name.schema or "", name.name, text))
+    return _REJECTED + sha256(written.encode()).hexdigest()[:48]

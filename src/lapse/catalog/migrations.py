@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Column, Connection, inspect, select, text
+from sqlalchemy import Column, Connection, Table, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
 from lapse._version import __version__
@@ -18,6 +19,8 @@ _VERSION_KEY = "catalog_version"
 def installed_version(connection: Connection, catalog_schema: str | None) -> int | None:
     """None when the catalog was never installed here."""
     if not inspect(connection).has_table(schema.meta.name, schema=catalog_schema):
+        return None
+    if not _is_ours(connection, schema.meta, catalog_schema):
         return None
     value = connection.execute(select(schema.meta.c.value).where(schema.meta.c.name == _VERSION_KEY)).scalar()
     if value is None:
@@ -38,9 +41,41 @@ def check(version: int) -> None:
 
 def install(connection: Connection, concatenate: str = "||") -> None:
     """Create everything at the current version; inside the caller's transaction."""
+    _refuse_taken_names(connection)
     schema.metadata.create_all(connection)
     create_views(connection)
     connection.execute(schema.meta.insert().values(name=_VERSION_KEY, value=str(schema.VERSION)))
+
+
+def _refuse_taken_names(connection: Connection) -> None:
+    """What an interrupted installation has left is completed; what is not Lapse's stays, and nothing is created."""
+    where, found = _catalog_schema(connection), inspect(connection)
+    for table in schema.metadata.sorted_tables:
+        if found.has_table(table.name, schema=where) and not _is_ours(connection, table, where):
+            raise _taken(table.name)
+    views = found.get_view_names(schema=where)
+    for name in schema.VIEWS:
+        ours = _reads_ours(connection, name, where) if name in views else not found.has_table(name, schema=where)
+        if not ours:
+            raise _taken(name)
+
+
+def _is_ours(connection: Connection, table: Table, where: str | None) -> bool:
+    columns = {column["name"] for column in inspect(connection).get_columns(table.name, schema=where)}
+    return columns >= {column.name for column in table.columns}
+
+
+def _reads_ours(connection: Connection, view: str, where: str | None) -> bool:
+    """By its text: a view has no columns as long as a table that it reads is missing."""
+    words = re.findall(r"\w+", inspect(connection).get_view_definition(view, schema=where))
+    return not schema.metadata.tables.keys().isdisjoint(words)
+
+
+def _taken(name: str) -> CatalogError:
+    return CatalogError(
+        f"there is already something named {name} in this database, which is not Lapse's",
+        hint=f"Lapse keeps its catalog under that name: rename {name}",
+    )
 
 
 def create_views(connection: Connection) -> None:
@@ -53,8 +88,14 @@ def create_views(connection: Connection) -> None:
 
 def _prefix(connection: Connection) -> str:
     """Where text has to say which schema the catalog is in."""
+    where = _catalog_schema(connection)
+    return f'"{where}".' if where else ""
+
+
+def _catalog_schema(connection: Connection) -> str | None:
     translate = connection.get_execution_options().get("schema_translate_map") or {}
-    return f'"{translate[None]}".' if translate.get(None) else ""
+    found: str | None = translate.get(None)
+    return found
 
 
 def _concatenated(connection: Connection, body: str) -> str:
@@ -89,5 +130,29 @@ def _guard(connection: Connection) -> None:
     connection.execute(policy.update().where(policy.c.policy_id.in_(ran)).values(cleared_at=policy.c.changed_at))
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _guard}
+def _armed(connection: Connection) -> None:
+    """Policies are armed with the table they are found on; leaves have their schema in a column of its own."""
+    policy, table, job, task = schema.policy, schema.table, schema.job, schema.task
+    _add_columns(
+        connection,
+        *(policy.c[name] for name in ("armed", "disarmed", "grace_until", "declared_by", "source_text")),
+        *(table.c[name] for name in ("partition_schema", "blocked", "blocked_since", "failures")),
+        job.c.partition_schema,
+        *(task.c[name] for name in ("failures", "not_before")),
+    )
+    schema.leaving.create(connection)
+    if connection.dialect.name == "postgresql":
+        # A leaf of another schema was stored as "schema"."leaf"; it is found again under its own name.
+        connection.execute(table.delete().where(table.c.partition_name.like('"%"."%"')))
+        name = f"{_prefix(connection)}{table.name}"
+        connection.execute(text(f"ALTER TABLE {name} DROP CONSTRAINT lapse_table_of_policy"))
+        connection.execute(
+            text(
+                f"ALTER TABLE {name} ADD CONSTRAINT lapse_table_of_policy"
+                " UNIQUE (policy_id, partition_schema, partition_name)"
+            )
+        )
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed}
 """Version → what leads to the next one."""

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from lapse.catalog.schema import policy, policy_version, rate, table
+from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
@@ -20,9 +21,11 @@ FILE = "file"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPolicy:
-    """`fingerprint` is what the table looked like when the policy was declared; `source` who declared it.
+    """`source` says how it was declared, `source_text` with which comment, `declared_by` by which role.
 
-    `cleared_at` is when its guard let it pass, or somebody confirmed it; `held` says why it did not.
+    `armed` is what the policy was declared on, in the engine's own words, and `fingerprint` the shape of it. A policy
+    that is `disarmed` deletes nothing until a person resumes it; the code says why. `cleared_at` is when its guard let
+    it pass, or a person confirmed it; `held` says why it did not. Workers start no job before `grace_until`.
     """
 
     id: int
@@ -35,18 +38,34 @@ class StoredPolicy:
     changed_at: datetime
     cleared_at: datetime | None = None
     held: str | None = None
+    armed: str | None = None
+    disarmed: BlockCode | None = None
+    grace_until: datetime | None = None
+    declared_by: str | None = None
+    source_text: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhysicalTable:
-    """`trouble` says why no job can run, until one could."""
+    """`blocked` is why no job can run, until one could, and `trouble` says it in a sentence with what to do about it.
+
+    `failures` counts the attempts since then.
+    """
 
     id: int
     policy_id: int
     partition: str | None
+    partition_schema: str | None
     next_run_at: datetime | None
     trouble: str | None
     statistics: str | None
+    blocked: BlockCode | None = None
+    blocked_since: datetime | None = None
+    failures: int = 0
+
+    def name_in(self, table: TableName) -> TableName:
+        """The physical table's name, as a part of the table that the policy is for."""
+        return TableName(table.name, table.schema, self.partition, self.partition_schema)
 
 
 # Built once, as every run asks them and building one takes as long as running it.
@@ -77,7 +96,12 @@ def save_policy(
     recurrence: str,
     source: str,
     fingerprint: str,
+    armed: str,
     now: datetime,
+    disarmed: BlockCode | None = None,
+    grace_until: datetime | None = None,
+    declared_by: str | None = None,
+    source_text: str | None = None,
 ) -> StoredPolicy:
     """Store a new policy, or a new version of the one there is."""
     current = find_policy(connection, name)
@@ -89,6 +113,11 @@ def save_policy(
         "paused": value.pause,
         "source": source,
         "fingerprint": fingerprint,
+        "armed": armed,
+        "disarmed": disarmed,
+        "grace_until": grace_until,
+        "declared_by": declared_by,
+        "source_text": source_text,
         "changed_at": now,
     }
     if current is None:
@@ -126,20 +155,24 @@ def list_tables(connection: Connection, policy_id: int | None = None) -> list[Ph
     return [_physical(row) for row in connection.execute(query).mappings()]
 
 
-def sync_tables(connection: Connection, policy_id: int, partitions: Sequence[str | None]) -> list[PhysicalTable]:
+def get_table(connection: Connection, table_id: int) -> PhysicalTable | None:
+    row = connection.execute(select(table).where(table.c.table_id == table_id)).mappings().first()
+    return None if row is None else _physical(row)
+
+
+def sync_tables(connection: Connection, policy_id: int, leaves: Sequence[TableName]) -> list[PhysicalTable]:
     """Make the physical tables of a policy those that exist now."""
-    wanted = {partition or "" for partition in partitions}
-    known = {physical.partition or "": physical for physical in list_tables(connection, policy_id)}
-    for name in sorted(wanted - known.keys()):
-        connection.execute(insert(table).values(policy_id=policy_id, partition_name=name))
+    wanted = {(leaf.partition_schema or "", leaf.partition or "") for leaf in leaves}
+    known = {
+        (physical.partition_schema or "", physical.partition or ""): physical
+        for physical in list_tables(connection, policy_id)
+    }
+    for schema, name in sorted(wanted - known.keys()):
+        connection.execute(insert(table).values(policy_id=policy_id, partition_schema=schema, partition_name=name))
     gone = [known[name].id for name in known.keys() - wanted]
     if gone:
         connection.execute(delete(table).where(table.c.table_id.in_(gone)))
     return list_tables(connection, policy_id)
-
-
-def set_fingerprint(connection: Connection, policy_id: int, fingerprint: str) -> None:
-    connection.execute(update(policy).where(policy.c.policy_id == policy_id).values(fingerprint=fingerprint))
 
 
 def set_guard(connection: Connection, policy_id: int, *, cleared_at: datetime | None, held: str | None = None) -> None:
@@ -150,13 +183,88 @@ def set_next_run(connection: Connection, table_id: int, at: datetime | None) -> 
     connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at))
 
 
-def schedule_table(connection: Connection, table_id: int, at: datetime, *, trouble: str | None = None) -> None:
-    """When a table's next job is due, now that it has got one; `trouble` says why that one could not be planned."""
-    connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at, trouble=trouble))
+def take_table(connection: Connection, physical: PhysicalTable, next_run_at: datetime) -> bool:
+    """Give a due table its job, in the caller's transaction: of all that saw it due, one gets True."""
+    # Compared with None, SQLAlchemy writes IS NULL.
+    seen = table.c.next_run_at == physical.next_run_at
+    taken = connection.execute(
+        update(table)
+        .where(table.c.table_id == physical.id, seen)
+        .values(next_run_at=next_run_at, trouble=None, blocked=None, blocked_since=None)
+    )
+    return taken.rowcount == 1
 
 
-def set_trouble(connection: Connection, table_id: int, trouble: str | None) -> None:
-    connection.execute(update(table).where(table.c.table_id == table_id).values(trouble=trouble))
+def block_table(
+    connection: Connection, physical: PhysicalTable, code: BlockCode, trouble: str, *, retry_at: datetime, now: datetime
+) -> None:
+    """Say why a table gets no job, and when it is looked at again."""
+    since = physical.blocked_since if physical.blocked is code and physical.blocked_since else now
+    connection.execute(
+        update(table)
+        .where(table.c.table_id == physical.id)
+        .values(
+            next_run_at=retry_at, trouble=trouble, blocked=code, blocked_since=since, failures=physical.failures + 1
+        )
+    )
+
+
+def hasten_table(connection: Connection, physical: PhysicalTable, *, retry_at: datetime) -> None:
+    """Run a table again before its time: its last job could not do everything."""
+    next_run_at = min(retry_at, physical.next_run_at or retry_at)
+    connection.execute(
+        update(table)
+        .where(table.c.table_id == physical.id)
+        .values(next_run_at=next_run_at, failures=physical.failures + 1)
+    )
+
+
+def shut_gate(connection: Connection, table_id: int, trouble: str, now: datetime) -> None:
+    """The table has a job, which waits at a gate. When it runs next is not touched."""
+    connection.execute(
+        update(table)
+        .where(table.c.table_id == table_id)
+        .values(trouble=trouble, blocked=BlockCode.GATE, blocked_since=now)
+    )
+
+
+def open_gate(connection: Connection, table_id: int) -> None:
+    connection.execute(
+        update(table)
+        .where(table.c.table_id == table_id, table.c.blocked == BlockCode.GATE)
+        .values(trouble=None, blocked=None, blocked_since=None)
+    )
+
+
+def unblock_tables(connection: Connection, policy_id: int) -> None:
+    """Look at the tables of a policy again, at once, where something kept them from running."""
+    connection.execute(
+        update(table)
+        .where(table.c.policy_id == policy_id, table.c.blocked.is_not(None))
+        .values(next_run_at=None, trouble=None, blocked=None, blocked_since=None, failures=0)
+    )
+
+
+def forget_failures(connection: Connection, table_id: int) -> None:
+    connection.execute(update(table).where(table.c.table_id == table_id, table.c.failures > 0).values(failures=0))
+
+
+def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: str) -> None:
+    """From now on the policy is for this table, as it is."""
+    connection.execute(
+        update(policy)
+        .where(policy.c.policy_id == policy_id)
+        .values(armed=armed, fingerprint=fingerprint, disarmed=None)
+    )
+
+
+def disarm_policies(connection: Connection, code: BlockCode) -> None:
+    """Every policy deletes nothing until a person resumes it."""
+    connection.execute(update(policy).values(disarmed=code))
+
+
+def end_grace(connection: Connection, policy_id: int) -> None:
+    connection.execute(update(policy).where(policy.c.policy_id == policy_id).values(grace_until=None))
 
 
 def set_statistics(connection: Connection, table_id: int, statistics: str) -> None:
@@ -179,6 +287,11 @@ def _policy(row: RowMapping) -> StoredPolicy:
         changed_at=row["changed_at"],
         cleared_at=row["cleared_at"],
         held=row["held"],
+        armed=row["armed"],
+        disarmed=_code(row["disarmed"]),
+        grace_until=row["grace_until"],
+        declared_by=row["declared_by"],
+        source_text=row["source_text"],
     )
 
 
@@ -187,7 +300,15 @@ def _physical(row: RowMapping) -> PhysicalTable:
         id=row["table_id"],
         policy_id=row["policy_id"],
         partition=row["partition_name"] or None,
+        partition_schema=row["partition_schema"] or None,
         next_run_at=row["next_run_at"],
         trouble=row["trouble"],
         statistics=row["statistics"],
+        blocked=_code(row["blocked"]),
+        blocked_since=row["blocked_since"],
+        failures=row["failures"],
     )
+
+
+def _code(text: str | None) -> BlockCode | None:
+    return None if text is None else BlockCode(text)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import DATETIME
 
-VERSION = 2
+VERSION = 3
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255
@@ -58,8 +58,14 @@ class Instant(TypeDecorator[datetime]):
 
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
-_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
-"""Whatever the database's defaults are: rows and catalog commit together, and names that differ in case differ."""
+_MYSQL: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mysql_comment": "made by Lapse",
+}
+"""Whatever the database's defaults are: rows and catalog commit together, and names that differ in case differ. The
+comment tells tables that an interrupted installation has left from those of the user's."""
 
 metadata = MetaData()
 
@@ -88,6 +94,11 @@ policy = Table(
     Column("changed_at", Instant, nullable=False),
     Column("cleared_at", Instant),
     Column("held", Text),
+    Column("armed", Text),
+    Column("disarmed", String(WORD_LENGTH)),
+    Column("grace_until", Instant),
+    Column("declared_by", String(NAME_LENGTH)),
+    Column("source_text", Text),
     UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
     sqlite_autoincrement=True,
     **_MYSQL,
@@ -109,10 +120,14 @@ table = Table(
     Column("table_id", _Id, primary_key=True, autoincrement=True),
     Column("policy_id", _Id, nullable=False),
     Column("partition_name", String(NAME_LENGTH), nullable=False),
+    Column("partition_schema", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("next_run_at", Instant),
     Column("statistics", Text),
     Column("trouble", Text),
-    UniqueConstraint("policy_id", "partition_name", name="lapse_table_of_policy"),
+    Column("blocked", String(WORD_LENGTH)),
+    Column("blocked_since", Instant),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    UniqueConstraint("policy_id", "partition_schema", "partition_name", name="lapse_table_of_policy"),
     sqlite_autoincrement=True,
     **_MYSQL,
 )
@@ -128,6 +143,7 @@ job = Table(
     Column("schema_name", String(NAME_LENGTH), nullable=False),
     Column("table_name", String(NAME_LENGTH), nullable=False),
     Column("partition_name", String(NAME_LENGTH), nullable=False),
+    Column("partition_schema", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("cutoff", Instant, nullable=False),
     Column("status", String(WORD_LENGTH), nullable=False),
     Column("control", String(WORD_LENGTH)),
@@ -182,10 +198,29 @@ task = Table(
     Column("pause_reason", Text),
     Column("waits", Text),
     Column("last_error", Text),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("not_before", Instant),
     UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
     sqlite_autoincrement=True,
     **_MYSQL,
 )
+
+leaving = Table(
+    "lapse_leaving",
+    metadata,
+    Column("relation_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("relation_name", String(NAME_LENGTH), nullable=False),
+    Column("policy_id", _Id, nullable=False),
+    Column("parent_id", BigInteger, nullable=False),
+    Column("bound", Text, nullable=False),
+    Column("began_at", Instant, nullable=False),
+    **_MYSQL,
+)
+"""Partitions that jobs have begun to detach and not yet dropped, by the database's own ids.
+
+One that was renamed since is left alone: ids are used again, and a person may want to keep it.
+"""
 
 setting = Table(
     "lapse_setting",

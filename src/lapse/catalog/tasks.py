@@ -14,7 +14,20 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from lapse.catalog.schema import job, meta, task
 from lapse.errors import Fenced
@@ -58,15 +71,17 @@ class TaskState:
 
 
 def claimable_tasks(
-    connection: Connection, *, silent_since: datetime, jobs: Collection[int] | None = None
+    connection: Connection, *, silent_since: datetime, awake_at: datetime, jobs: Collection[int] | None = None
 ) -> list[Task]:
     """Waiting tasks, and those whose owner has been silent since `silent_since`, in the order to try them.
+
+    A task that failed is left alone until its pause is over, by the server's real time: `awake_at`.
 
     The table with fewest runners comes first, among equals the one furthest behind its promise: a huge table never
     starves the others. `jobs` limits the choice to these. Nothing is locked: some engines would lock all that were
     sorted.
     """
-    wanted = {"silent_since": silent_since} | ({} if jobs is None else {"jobs": list(jobs)})
+    wanted = {"silent_since": silent_since, "awake_at": awake_at} | ({} if jobs is None else {"jobs": list(jobs)})
     rows = connection.execute(_claimable(limited=jobs is not None), wanted).mappings().all()
     return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
 
@@ -118,14 +133,24 @@ def resign_task(connection: Connection, lease: Task, progress: Progress) -> None
     _write(connection, lease, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
 
 
+def postpone_task(connection: Connection, task_id: int, *, failures: int, not_before: datetime) -> None:
+    """A task that was given back because of an error is not claimed before then."""
+    connection.execute(
+        update(task)
+        .where(task.c.task_id == task_id, task.c.status == TaskStatus.WAITING)
+        .values(failures=failures, not_before=not_before)
+    )
+
+
 def finish_task(connection: Connection, lease: Task, progress: Progress) -> None:
-    _write(connection, lease, status=TaskStatus.FINISHED, **_values(progress))
+    """The fence grows: whatever its worker still writes is refused."""
+    _write(connection, lease, status=TaskStatus.FINISHED, fence=lease.fence + 1, **_values(progress))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
     """What a job's tasks did and where their time went, whose parts add up to `lasted`. `waits` says how long they
-    waited for what, `errors` what they met last."""
+    waited for what, `errors` what they met last, `pauses` why they rested when they were last seen."""
 
     lasted: float = 0.0
     worked: float = 0.0
@@ -133,6 +158,7 @@ class Spent:
     waited: float = 0.0
     waits: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    pauses: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
     tasks: int = 0
     finished: int = 0
@@ -156,6 +182,7 @@ def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent
         waited=sum(row["waited_seconds"] for row in rows),
         waits={reason: round(seconds, 3) for reason, seconds in waits.items()},
         errors=tuple(dict.fromkeys(row["last_error"] for row in rows if row["last_error"])),
+        pauses=tuple(dict.fromkeys(row["pause_reason"] for row in rows if row["pause_reason"])),
         counts=sum((_counts(row) for row in rows), Counts()),
         tasks=len(rows),
         finished=sum(row["status"] == TaskStatus.FINISHED for row in rows),
@@ -213,7 +240,10 @@ def _claimable(*, limited: bool) -> Select[Any]:
         .scalar_subquery()
     )
     free = or_(
-        task.c.status == TaskStatus.WAITING,
+        and_(
+            task.c.status == TaskStatus.WAITING,
+            or_(task.c.not_before.is_(None), task.c.not_before <= bindparam("awake_at")),
+        ),
         and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < bindparam("silent_since")),
     )
     query = select(task).join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
@@ -226,10 +256,30 @@ _LEASED = update(task).where(task.c.task_id == bindparam("lease_id"), task.c.fen
 """Built once: it is executed with every batch, and building it anew took longer than running it."""
 
 
+_ADDRESS: ColumnElement[str] = literal_column("CAST(ctid AS text)")
+_LEASED_ANYWHERE = _LEASED.returning(_ADDRESS)
+_LEASED_HERE = _LEASED_ANYWHERE.where(text("ctid = CAST(:lease_address AS tid)"))
+_addresses: dict[int, str] = {}
+"""Task → where PostgreSQL keeps the newest version of its row, as this process last knew."""
+
+
 def _write(connection: Connection, lease: Task, **values: object) -> None:
-    result = connection.execute(_LEASED, {"lease_id": lease.id, "lease_fence": lease.fence, **values})
-    if result.rowcount != 1:
+    wanted = {"lease_id": lease.id, "lease_fence": lease.fence, **values}
+    if not _update(connection, lease.id, wanted):
         raise Fenced(f"task {lease.id} of job {lease.job_id} belongs to another worker now")
+
+
+def _update(connection: Connection, task_id: int, wanted: dict[str, object]) -> bool:
+    if connection.dialect.name != "postgresql":
+        return connection.execute(_LEASED, wanted).rowcount == 1
+    # While an old snapshot is open no version of the row can be cleaned up, and an index leads to all of them, one for
+    # each batch. By its address the newest is found at once; the fence is compared all the same.
+    known = _addresses.pop(task_id, None)
+    address = connection.execute(_LEASED_HERE, wanted | {"lease_address": known}).scalar() if known else None
+    address = address or connection.execute(_LEASED_ANYWHERE, wanted).scalar()
+    if address is not None and wanted.get("status") is None:
+        _addresses[task_id] = address
+    return address is not None
 
 
 def _values(progress: Progress) -> dict[str, object]:
@@ -276,4 +326,5 @@ def _task(row: RowMapping, *, fence: int, owner: str | None) -> Task:
         owner=owner,
         status=TaskStatus(row["status"]),
         counts=_counts(row),
+        failures=row["failures"],
     )

@@ -13,6 +13,7 @@ import typer
 
 from lapse._version import __version__
 from lapse.cli import (
+    accept,
     apply,
     bench,
     cancel,
@@ -35,8 +36,11 @@ from lapse.cli import (
     worker,
 )
 from lapse.cli.failures import EXIT_INTERRUPTED, report
+from lapse.cli.opening import require_text
 from lapse.cli.output import Output
-from lapse.errors import LapseError
+
+TRACEBACK = "LAPSE_TRACEBACK"
+"""Set, an error that Lapse did not expect shows where in the code it came from."""
 
 _COMMANDS = (
     (demo.demo, "Start here"),
@@ -56,6 +60,7 @@ _COMMANDS = (
     (pause.pause, "Control"),
     (resume.resume, "Control"),
     (cancel.cancel, "Control"),
+    (accept.accept, "Control"),
     (settings.settings, "Control"),
     (convert.convert, "More"),
     (bench.bench, "More"),
@@ -94,20 +99,36 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments in ([], ["kv"]):
+        arguments.append("--help")
     try:
-        code = app(list(arguments), prog_name="lapse", standalone_mode=False)
+        _prepare(arguments)
+        code = app(arguments, prog_name="lapse", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):
         # The reader has seen enough, as in `lapse history | head`; typer tells it by SystemExit. That is no failure,
         # but nothing more can be written, not even when Python flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
         return 0
-    except (LapseError, typer.TyperException, OSError) as error:
-        return report(error, arguments)
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
+    except Exception as error:
+        if TRACEBACK in os.environ:
+            raise
+        return report(error, arguments)
     return code if isinstance(code, int) else 0
+
+
+def _prepare(arguments: Sequence[str]) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a character shows its number; JSON and CSV see to themselves.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if arguments[:1] != ["kv"]:
+        # Keys and values of a store may be any bytes.
+        for argument in arguments:
+            require_text("an argument", argument)
 
 
 __all__ = ["app", "main"]

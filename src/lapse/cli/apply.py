@@ -14,6 +14,7 @@ from lapse.cli.policyfile import (
     PruneOption,
     open_file,
     plan_record,
+    show_applied,
     show_plan,
 )
 
@@ -38,8 +39,10 @@ def apply(
         notices = () if found.problems else database.apply(found)
     if as_json:
         output.json(plan_record(found))
-    else:
+    elif found.problems:
         show_plan(output, found)
+    else:
+        show_applied(output, found)
     for notice in notices:
         output.notice(notice)
     if found.problems:

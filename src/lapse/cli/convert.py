@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lapse import app
+from lapse.cli.opening import script_text
 from lapse.cli.output import Output
 
 _ONE_OF = ", ".join(app.CONVERT_TARGETS)
@@ -29,7 +30,7 @@ def convert(
 
     Example: `lapse convert schema.sql --to tidb`
     """
-    text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    text = script_text(file)
     result = app.convert(text, str(source) if source else None, str(to))
     sys.stdout.write(result.text if result.text.endswith("\n") else f"{result.text}\n")
     output = Output()

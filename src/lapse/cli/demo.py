@@ -9,7 +9,7 @@ from pathlib import Path
 from time import sleep
 
 from lapse.app import Lapse
-from lapse.cli import jobs, preview, run
+from lapse.cli import jobs, preview, run, runreport
 from lapse.cli.output import Output
 from lapse.cli.resultset import Form, write
 
@@ -66,7 +66,7 @@ def tell(output: Output, database: Lapse) -> None:
     _step(output, 3, "Preview: what would a run do? Nothing is changed yet.")
     preview.show(output, database.preview("events")[0])
     _step(output, 4, "Run: small batches, each a few milliseconds long, so that nobody has to wait.")
-    run.show(output, run.execute(database, output, table="events", bar_after=0.0))
+    runreport.show(output, run.execute(database, output, table="events", bar_after=0.0))
     _step(output, 5, "What is left.")
     _sql(output, database, AGES)
     _step(output, 6, "Rows can also live for a while after each write, and vanish from a view on the second.")
@@ -75,7 +75,7 @@ def tell(output: Output, database: Lapse) -> None:
     output.line("… a second later …", "dim")
     sleep(LIFETIME_SECONDS)
     _sql(output, database, COUNT)
-    run.show(output, run.execute(database, output, table="sessions"))
+    runreport.show(output, run.execute(database, output, table="sessions"))
     _step(output, 7, "Every run is on record.")
     jobs.show(output, database.history(), as_json=False, empty="")
     output.line()
@@ -92,4 +92,4 @@ def _step(output: Output, number: int, text: str) -> None:
 def _sql(output: Output, database: Lapse, text: str) -> None:
     for number, line in enumerate(text.splitlines()):
         output.line(f"{'lapse> ' if number == 0 else '  ...> '}{line}", "green")
-    write(output, Form.TABLE, database.execute(text))
+    write(output, Form.TABLE, database.execute(text).stream())

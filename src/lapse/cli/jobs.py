@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lapse.app.records import job_record
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, moment
-from lapse.model.job import Job
+from lapse.model.job import Job, JobStatus, PathKind
 
 
 def jobs(url: Url = None, as_json: Json = False) -> None:
@@ -35,6 +35,11 @@ def deleted(job: Job) -> str:
     return f"{'about ' if job.estimated else ''}{job.counts.deleted:,}"
 
 
+def is_drop(job: Job) -> bool:
+    """Did it drop a partition, instead of deleting rows?"""
+    return job.path.kind is PathKind.PARTITION and job.status is JobStatus.FINISHED
+
+
 def _row(job: Job) -> tuple[object, ...]:
     return (
         job.id,
@@ -45,5 +50,5 @@ def _row(job: Job) -> tuple[object, ...]:
         f"{job.tasks_finished}/{job.tasks_total}",
         deleted(job),
         f"{job.counts.held:,}",
-        job.reason or "-",
+        job.reason or ("partition dropped" if is_drop(job) else "-"),
     )

@@ -27,6 +27,7 @@ EXIT_USAGE = 2
 EXIT_INCOMPLETE = 3
 
 DEFAULT_SCAN_LIMIT = 100
+DEFAULT_HISTORY = 20
 
 
 class Encoding(StrEnum):
@@ -64,7 +65,7 @@ def put(
     with _errors():
         lifetime = _read_ttl(ttl, expires_at, no_expiry)
         data = sys.stdin.buffer.read() if value == "-" else _decode(value, encoding, "value")
-        with _open(url, create=create) as store:
+        with _open(url, create=create, take_over=False) as store:
             name = _decode(key, encoding, "key")
             store.put(name, data, ttl=lifetime)
             store.flush()
@@ -151,6 +152,86 @@ def stats(
 
 
 @app.command()
+def preview(url: Url, as_json: Json = False) -> None:
+    """Show what a purge would remove now, rows and bytes, and what expires next; reads every row, changes nothing."""
+    with _errors():
+        with _open(url, read_only=True) as store:
+            fields = asdict(store.preview())
+        _print_fields(fields, as_json)
+
+
+@app.command()
+def history(
+    url: Url,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = DEFAULT_HISTORY,
+    as_json: Json = False,
+) -> None:
+    """List the latest purges: when, how many rows, how long, and what was left for another one."""
+    with _errors():
+        with _open(url, read_only=True) as store:
+            records = store.history()[:limit]
+        if as_json:
+            _print_json([asdict(record) for record in records])
+            return
+        table = Table("at", "purged", "left", "seconds", "complete", "reasons")
+        for record in records:
+            done = "verified" if record.verified else "yes" if record.complete else "no"
+            left = "?" if record.left is None else str(record.left)
+            cells = (
+                _shown(record.at),
+                str(record.purged),
+                left,
+                _shown(record.elapsed_s),
+                done,
+                _shown(record.reasons),
+            )
+            table.add_row(*map(Text, cells))
+        Console().print(table)
+
+
+@app.command()
+def pause(
+    url: Url,
+    reason: Annotated[str, typer.Option(help="Why; `stats`, `preview` and refused purges show it.")] = "paused",
+) -> None:
+    """Keep every purge from removing rows, until `lapse kv resume`. Expired rows stay invisible."""
+    with _errors(), _open(url, create=False, take_over=False) as store:
+        store.pause(reason)
+
+
+@app.command()
+def resume(url: Url) -> None:
+    """Let purges remove rows again."""
+    with _errors(), _open(url, create=False, take_over=False) as store:
+        store.resume()
+
+
+@app.command()
+def clock(
+    url: Url,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="This machine's clock is right: take its time for the store's.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the latest time that a store has seen, or with --trust set it to now.
+
+    A store refuses a clock that is behind that time, or far ahead of it: rows would come back, or all
+    would expire. Use --trust once a wrong clock is right again, or for a store that was not used for a year.
+    """
+    with _errors():
+        with _open(url, read_only=True) as store:
+            mark = store.stats().clock_mark
+        if trust:
+            with _open(url, create=False, take_over=False, trust_clock=True) as store:
+                mark = store.stats().clock_mark
+        if as_json:
+            _print_json({"clock_mark": mark})
+        else:
+            typer.echo(mark.isoformat())
+
+
+@app.command()
 def purge(
     url: Url,
     within: Annotated[
@@ -159,11 +240,14 @@ def purge(
     ] = None,
     max_rows: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
     rows_per_second: Annotated[float | None, typer.Option(help="Remove at most this many rows per second.")] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Cut off the process that has a store in a bucket open for writing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove expired rows; exit code 3 if some had to stay for now."""
     with _errors():
-        with _open(url, create=False) as store:
+        with _open(url, create=False, take_over=take_over) as store:
             result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
         _print_fields(asdict(result), as_json)
         if not result.complete:
@@ -184,7 +268,7 @@ def ttl(
             with _open(url, read_only=True) as store:
                 default = store.stats().default_ttl
         else:
-            with _open(url, create=False) as store:
+            with _open(url, create=False, take_over=False) as store:
                 store.set_default_ttl(None if value.strip().lower() == "none" else value)
                 default = store.stats().default_ttl
         if as_json:

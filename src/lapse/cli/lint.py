@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from lapse.app import PolicyFile, read_file
 from lapse.cli.failures import EXIT_FAILED
-from lapse.cli.opening import Json, Url
+from lapse.cli.opening import Json, Url, database_url, open_database
 from lapse.cli.output import Output
 from lapse.cli.policyfile import (
     DEFAULT_FILE,
     EnvironmentOption,
     FileOption,
-    open_file,
     problem_record,
     show_problems,
 )
@@ -23,15 +23,20 @@ def lint(
     environment: EnvironmentOption = None,
     as_json: Json = False,
 ) -> None:
-    """Check that the file has a policy, or a reason for having none, for every table of the database.
+    """Check a file of policies, and that it has a policy, or a reason for having none, for every table of the database.
 
-    Exit code 1 when a table is missing in the file, or an entry has no table.
+    Without a database the file alone is checked: its keys, values and contradictions. Exit code 1 when a table is
+    missing in the file, or an entry has no table; 2 for a mistake in the file.
 
     Example: `lapse lint sqlite:///app.db --file lapse.toml`
     """
     output = Output()
-    policies, database = open_file(file, environment, url)
-    with database:
+    policies = read_file(file, environment, needs_url=False)
+    address = database_url(url or policies.url)
+    if address is None:
+        _show_alone(output, policies, as_json=as_json)
+        return
+    with open_database(address) as database:
         problems = database.lint(policies)
     if as_json:
         output.json([problem_record(problem) for problem in problems])
@@ -41,3 +46,13 @@ def lint(
         output.line("Every table has a policy, or a reason for having none.", "green")
     if problems:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _show_alone(output: Output, policies: PolicyFile, *, as_json: bool) -> None:
+    if as_json:
+        output.json([])
+    excluded = sum(entry.exclude is not None for entry in policies.tables)
+    words = f"{policies.path}: {len(policies.tables) - excluded} policies, {excluded} exclusions, no mistake."
+    if not as_json:
+        output.line(words, "green")
+    output.notice("no database was given, so the file was not compared with its tables")

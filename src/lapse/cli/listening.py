@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from lapse import console
 from lapse.app import Lapse
 from lapse.console.options import TOKEN_VARIABLE
+from lapse.kv import Purger
 from lapse.metrics import Metrics
 
 log = logging.getLogger("lapse.console")
@@ -40,6 +41,7 @@ def listening(
     allow_actions: bool,
     worker_id: str | None = None,
     is_working: Callable[[], bool] = lambda: True,
+    purger: Purger | None = None,
 ) -> Iterator[None]:
     """The console and the probes, served inside it."""
     console.require()
@@ -48,7 +50,8 @@ def listening(
     from lapse.console.server import Server, bind
 
     bound, options = bind(_options(listen, token, allow_actions=allow_actions))
-    app = build(database, metrics, options, worker_id=worker_id, is_working=is_working)
+    stores = None if purger is None else purger.report
+    app = build(database, metrics, options, worker_id=worker_id, is_working=is_working, stores=stores)
     with Server(app, bound):
         log.info("console and metrics on %s", options.url)
         yield

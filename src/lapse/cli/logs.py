@@ -11,9 +11,12 @@ from typing import Annotated
 
 import typer
 
+from lapse.errors import Blocked
 from lapse.model.job import Job
 from lapse.model.secret import mask
-from lapse.runner.events import BatchDone, Cause, Silent
+from lapse.model.table import TableName
+from lapse.runner.events import BatchDone, Cause, Held, Silent
+from lapse.runner.jobs import trouble_of
 
 log = logging.getLogger("lapse.worker")
 
@@ -33,10 +36,21 @@ class JobLog(Silent):
         log.info("job %d of table %s begins: %s", job.id, job.table, job.path.evidence)
 
     def job_ended(self, job: Job) -> None:
+        # Rows that cannot be deleted are warned about once, when that begins: `held`.
         level = logging.INFO if job.reason is None else logging.WARNING
-        reason = f": {job.reason}" if job.reason else ""
+        held = f", {job.counts.held} held" if job.counts.held else ""
+        reason = held + (f": {job.reason}" if job.reason else "")
         log.log(level, "job %d of table %s %s, %d rows deleted%s", job.id, job.table, job.status, job.counts.deleted,
                 reason)  # fmt: skip
+
+    def table_blocked(self, table: TableName, why: Blocked) -> None:
+        log.warning("table %s is blocked (%s): %s", table, why.code, trouble_of(why))
+
+    def held(self, event: Held) -> None:
+        log.warning("table %s: %s; %s", event.table, event.reason, event.fix)
+
+    def released(self, event: Held) -> None:
+        log.info("table %s: %s", event.table, event.reason)
 
     def batch_done(self, event: BatchDone) -> None:
         log.debug("job %d: %d rows deleted in %.1f ms", event.job.id, event.batch.deleted, event.seconds * 1000)

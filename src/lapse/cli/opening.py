@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lapse.app import Lapse
+from lapse.app.textfile import decoded, read_text
 from lapse.errors import UnsupportedUrl, UsageError
 
 ENVIRONMENT = "LAPSE_URL"
+GATE_ENVIRONMENT = "LAPSE_GATE_SQL"
+"""Not a setting: a role that may write settings must not have a query run with the rights of the worker."""
 
 Url = Annotated[
     str | None,
@@ -21,14 +26,28 @@ TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="A ta
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of a table.")]
 
 
+def script_text(file: Path | None) -> str:
+    """Of a file; without one, or of `-`, what stdin gives."""
+    if file is not None and str(file) != "-":
+        return read_text(file)
+    return decoded(sys.stdin.buffer.read(), "stdin") if hasattr(sys.stdin, "buffer") else sys.stdin.read()
+
+
 def open_database(url: str | None, *, create: bool = False) -> Lapse:
     """The facade; an SQLite file that does not exist is refused unless the command may create it."""
     url = database_url(url)
     if not url:
         raise UsageError("which database?", hint=f"give a URL such as sqlite:///app.db, or set {ENVIRONMENT}")
+    require_text(f"${ENVIRONMENT}", url)
     if not looks_like_url(url):
         raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"for an SQLite file: sqlite:///{url}")
-    return Lapse(url, must_exist=not create)
+    return Lapse(url, must_exist=not create, gate_sql=os.environ.get(GATE_ENVIRONMENT))
+
+
+def require_text(name: str, value: str) -> None:
+    """Raises UsageError where a byte of an argument or of a variable is not in the encoding of the locale."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise UsageError(f"{name} is not valid {sys.getfilesystemencoding()}: {value!r}")
 
 
 def database_url(url: str | None) -> str | None:

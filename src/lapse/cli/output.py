@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -29,8 +30,15 @@ class Output:
     def line(self, text: str = "", style: str | None = None) -> None:
         self.out.print(printable(text), style=style, soft_wrap=True)
 
+    @property
+    def encoding(self) -> str:
+        return getattr(self.out.file, "encoding", None) or "utf-8"
+
+    def raw(self, text: str) -> None:
+        self.out.file.write(text)
+
     def json(self, value: object) -> None:
-        self.out.file.write(json.dumps(value, indent=2, ensure_ascii=False, default=json_value) + "\n")
+        self.raw(as_json(value) + "\n")
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = (), title: str = ""
@@ -70,12 +78,35 @@ def cell(value: object) -> Text:
 
 
 def plain(value: object) -> str:
-    """One value as text."""
+    """One value as text, of which nothing is lost; what has parts is JSON."""
     if isinstance(value, bytes):
         return "\\x" + value.hex()
-    if isinstance(value, datetime):
-        return moment(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(_finite(value), ensure_ascii=False, default=json_value)
     return str(value)
+
+
+def as_json(value: object) -> str:
+    """Valid whatever is in it: NaN and infinity are texts, and what the output has no character for is escaped."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=json_value, allow_nan=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(_finite(value), indent=2, default=json_value, allow_nan=False)
+    return text
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float() if not isfinite(value):
+            return {float("inf"): "Infinity", float("-inf"): "-Infinity"}.get(value, "NaN")
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
 
 
 def moment(value: datetime | None) -> str:

@@ -24,6 +24,8 @@ DEFAULT_FILE = Path(FILE_NAME)
 
 _SIGNS = {Action.CREATE: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.REMOVE: ("-", "red")}
 
+_DONE = {Action.CREATE: "created", Action.CHANGE: "changed", Action.REMOVE: "removed"}
+
 
 def open_file(file: Path, environment: str | None, url: str | None) -> tuple[PolicyFile, Lapse]:
     """A URL on the command line wins over that of the environment."""
@@ -35,11 +37,30 @@ def show_plan(output: Output, plan: Plan) -> None:
     for change in plan.changes:
         _show_change(output, change)
     show_problems(output, plan.problems)
+    _show_unmanaged(output, plan)
+    words = ", ".join(f"{count} to {action}" for action, count in _counts(plan).items()) or "nothing to change"
+    output.line(f"{words}; {plan.unchanged} as they should be.", "bold")
+
+
+def show_applied(output: Output, plan: Plan) -> None:
+    """What `lapse apply` has done; a plan without problems."""
+    for change in plan.changes:
+        sign, style = _SIGNS[change.action]
+        output.line(f"{sign} {change.table} ({change.place})", style)
+        _show_fields(output, change)
+    _show_unmanaged(output, plan)
+    words = ", ".join(f"{count} {_DONE[action]}" for action, count in _counts(plan).items())
+    output.line(f"Applied: {words}." if words else "Nothing to apply: every policy is as the file says.", "bold")
+
+
+def _counts(plan: Plan) -> dict[Action, int]:
+    found = {action: sum(change.action is action for change in plan.changes) for action in Action}
+    return {action: count for action, count in found.items() if count}
+
+
+def _show_unmanaged(output: Output, plan: Plan) -> None:
     for table in plan.unmanaged:
         output.notice(f"table {table} has a policy that the file does not mention; --prune would remove it")
-    counts = {action: sum(change.action is action for change in plan.changes) for action in Action}
-    words = ", ".join(f"{count} to {action}" for action, count in counts.items() if count) or "nothing to change"
-    output.line(f"{words}; {plan.unchanged} as they should be.", "bold")
 
 
 def show_problems(output: Output, problems: tuple[Problem, ...] | list[Problem]) -> None:
@@ -50,15 +71,19 @@ def show_problems(output: Output, problems: tuple[Problem, ...] | list[Problem])
 def _show_change(output: Output, change: Change) -> None:
     sign, style = _SIGNS[change.action]
     output.line(f"{sign} {change.table} ({change.place})", style)
-    for field in change.changed:
-        before = "" if field.before is None else f"{field.before} → "
-        output.line(f"    {field.name}: {before}{'unset' if field.after is None else field.after}")
+    _show_fields(output, change)
     if change.first_run is not None:
         first = change.first_run
         about = "" if first.exact else "about "
         output.line(f"    first run would delete {about}{first.expired:,} of {rows(first.rows)}")
         if first.held:
-            output.line(f"    and would be held for confirmation: {first.held}", "yellow")
+            output.line(f"    and would wait for confirmation: {first.held}", "yellow")
+
+
+def _show_fields(output: Output, change: Change) -> None:
+    for field in change.changed:
+        before = "" if field.before is None else f"{field.before} → "
+        output.line(f"    {field.name}: {before}{'unset' if field.after is None else field.after}")
 
 
 def plan_record(plan: Plan) -> Record:

@@ -66,7 +66,7 @@ class Repl:
     def _execute(self, text: str) -> None:
         try:
             for statement in self._session.parse(text):
-                result = self._session.execute(statement)
+                result = self._session.stream(statement)
                 write(self._output, self._form, result)
                 for notice in result.notices:
                     self._output.notice(notice)

@@ -10,15 +10,14 @@ import typer
 
 from lapse.app import Lapse, RunResult
 from lapse.app.records import run_record
-from lapse.cli import preview
+from lapse.cli import runreport
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
-from lapse.cli.output import Output, rows, size
+from lapse.cli.output import Output
 from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval
-from lapse.model.table import TableName
 from lapse.runner.events import Silent
 
 
@@ -29,15 +28,18 @@ def run(
         str | None, typer.Option(metavar="DURATION", help="Stop after this long, such as 10m; what is left stays.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Confirm first runs that are held because they look like a mistake.")
+        bool, typer.Option("--yes", "-y", help="Confirm first runs that wait because they look like a mistake.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Each partition, and each table that had nothing to delete.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Delete expired rows once: every table that is due, or one table now.
 
-    The first run of a policy is held, and shown as a preview, if it would delete more than half of a table or the
-    oldest row is from an implausible time; --yes or `lapse resume` confirms it. A run that was stopped, or that
-    skipped a table, ends with exit code 3; the next one goes on where it stopped.
+    The first run of a policy waits for confirmation, and is shown as a preview, if it would delete more than half of a
+    table or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A run that was stopped, or
+    that skipped a table, ends with exit code 3; the next one goes on where it stopped.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
@@ -50,8 +52,8 @@ def run(
         if as_json:
             output.json(run_record(result))
         else:
-            show(output, result)
-            _show_held(output, database, result)
+            runreport.show(output, result, verbose=verbose)
+            runreport.show_waiting(output, database, result, verbose=verbose)
     if result.failed:
         raise typer.Exit(EXIT_FAILED)
     if not result.complete:
@@ -84,39 +86,6 @@ def execute(
         finally:
             if timer is not None:
                 timer.cancel()
-
-
-def show(output: Output, result: RunResult) -> None:
-    if not result.jobs and not result.skipped:
-        output.line("Nothing is due.")
-    for job in result.jobs:
-        counts = job.counts
-        held = f", {counts.held:,} held by foreign keys" if counts.held else ""
-        skipped = f", {counts.skipped:,} locked" if counts.skipped else ""
-        reason = f": {job.reason}" if job.reason else ""
-        about = "about " if job.estimated else ""
-        output.line(f"{job.table}: deleted {about}{rows(counts.deleted)}{held}{skipped} ({job.status}{reason})")
-    for skip in result.skipped:
-        output.line(f"{skip.table}: skipped, {skip.reason}")
-    if result.reclaimed_bytes:
-        output.line(f"{size(result.reclaimed_bytes)} given back to the file system")
-
-
-def _whole(name: TableName) -> str:
-    """The table of a partition, as the command line names it."""
-    return str(TableName(name.name, name.schema))
-
-
-def _show_held(output: Output, database: Lapse, result: RunResult) -> None:
-    """What a run would do to the tables that wait for a word."""
-    held = {_whole(skip.table) for skip in result.skipped if skip.held}
-    for table in sorted(held):
-        for each in database.preview(table):
-            output.line()
-            preview.show(output, each)
-    if held:
-        names = ", ".join(sorted(held))
-        output.hint(f"if that is meant, confirm it with `lapse run --yes` or `lapse resume` ({names})")
 
 
 def _seconds(text: str) -> float:

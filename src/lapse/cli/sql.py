@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lapse.app import Session
-from lapse.cli.opening import Url, open_database
+from lapse.cli.opening import Url, open_database, script_text
 from lapse.cli.output import Output
 from lapse.cli.repl import Repl
 from lapse.cli.resultset import Form, write
@@ -46,22 +46,20 @@ def sql(
 
 def _script(file: Path | None) -> str | None:
     """The text to run; None when a person is to type it."""
-    if file is not None and str(file) != "-":
-        return file.read_text(encoding="utf-8")
-    return None if file is None and sys.stdin.isatty() else sys.stdin.read()
+    return None if file is None and sys.stdin.isatty() else script_text(file)
 
 
 def run_script(session: Session, output: Output, form: Form, text: str) -> None:
     statements = session.parse(text)
     for statement in statements:
         try:
-            result = session.execute(statement)
+            result = session.stream(statement)
+            write(output, form, result)
         except LapseError as error:
             if len(statements) > 1 and not isinstance(error, SyntaxProblem):
                 # A database knows the statement, not where in the script it stands.
                 error.message = f"in the statement at line {statement.line}: {error.message}"
             raise
-        write(output, form, result)
         for notice in result.notices:
             output.notice(notice)
     if session.in_transaction:

@@ -2,49 +2,126 @@
 
 from __future__ import annotations
 
-from lapse.app import TableStatus
-from lapse.app.records import expiry_words, status_record
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from lapse.app import CommentProblem, Health, PolicyHealth, TableStatus
+from lapse.app.records import comment_record, expiry_words, status_record
 from lapse.cli.jobs import deleted
-from lapse.cli.opening import Json, Url, open_database
-from lapse.cli.output import Output, moment
+from lapse.cli.opening import Json, Url, database_url, open_database
+from lapse.cli.output import Output
+from lapse.cli.stores import Stores, show_stores, store_statuses
+from lapse.errors import CatalogMissing
+from lapse.model.blocked import BlockCode
+
+_STYLES = {Health.LATE: "yellow", Health.BLOCKED: "red"}
 
 
-def status(url: Url = None, as_json: Json = False) -> None:
+def status(
+    url: Url = None,
+    stores: Stores = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Each partition, not only the table.")] = False,
+    as_json: Json = False,
+) -> None:
     """List the tables with a TTL policy: when their rows expire, what is going on, what the last job did.
 
-    The promise is kept while expired rows are gone within the policy's `ttl_delete_within`.
+    A table is on time while expired rows are gone within the policy's `ttl_delete_within`; otherwise it is late,
+    paused or blocked, and the reason is shown below. Policies that a comment proposes are listed with what accepts
+    them. With `--kv` the key-value stores are listed, too, or alone where no database is given.
 
     Example: `lapse status sqlite:///app.db --json`
     """
-    output = Output()
+    output, kept = Output(), store_statuses(stores or [])
+    if kept and database_url(url) is None:
+        output.json([asdict(each) for each in kept]) if as_json else show_stores(output, kept)
+        return
     with open_database(url) as database:
-        statuses = database.status()
+        comments = [each for each in database.comments() if each.stored is None]
+        try:
+            healths = database.health()
+        except CatalogMissing:
+            if not comments:
+                raise
+            healths = []
+    statuses = [part for health in healths for part in health.parts]
     if as_json:
-        output.json([status_record(each) for each in statuses])
-    elif not statuses:
+        ordered = sorted(statuses, key=lambda part: str(part.table))
+        output.json([*map(status_record, ordered), *map(comment_record, comments), *map(asdict, kept)])
+        return
+    if not healths:
         output.line("No table has a TTL policy.")
     else:
-        columns = ("table", "state", "rows expire", "promise", "next run (UTC)", "last job", "deleted")
-        output.table(columns, [_row(each) for each in statuses], right=("deleted",))
+        _show_tables(output, healths, verbose=verbose)
         for counters in [each.native for each in statuses if each.native][:1]:
             output.line("the engine counts " + ", ".join(f"{name} {value:,}" for name, value in counters.items()))
+    for comment in comments:
+        show_comment(output, comment)
+    if kept:
+        show_stores(output, kept)
 
 
-def _row(status: TableStatus) -> tuple[object, ...]:
-    last = status.current or status.last
-    reason = status.reason or (status.current.waiting_for if status.current else None)
+def show_comment(output: Output, comment: CommentProblem) -> None:
+    expires = "" if comment.policy is None else f" (rows expire {expiry_words(comment.policy)})"
+    output.line(f"{comment.table}: {comment.reason}{expires}", "yellow")
+    if comment.fix:
+        output.line(f"  {comment.fix}")
+
+
+def _show_tables(output: Output, healths: Sequence[PolicyHealth], *, verbose: bool) -> None:
+    rows: list[tuple[object, ...]] = []
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for health in sorted(healths, key=lambda each: str(each.stored.table)):
+        rows.append(_policy_row(health))
+        if verbose and len(health.parts) > 1:
+            rows += [_part_row(part) for part in health.parts]
+        reason = _reason(health)
+        if reason is not None:
+            style = None if health.blocked is BlockCode.GRACE else _STYLES.get(health.health)
+            reasons.setdefault((reason, style), []).append(str(health.stored.table))
+    output.table(("table", "state", "rows expire", "next (UTC)", "deleted"), rows, right=("deleted",))
+    for (reason, style), tables in reasons.items():
+        output.line(f"{', '.join(tables)}: {reason}", style)
+
+
+def _policy_row(health: PolicyHealth) -> tuple[object, ...]:
+    newest = health.jobs[0] if health.jobs else health.last
+    table = health.stored.table
     return (
-        status.table,
-        _state(status.state, reason),
-        expiry_words(status.stored.policy),
-        str(status.promise.standing) + (f": {status.promise.reason}" if status.promise.reason else ""),
-        moment(status.next_run_at),
-        "-" if last is None else f"{last.id} {last.status}",
-        "-" if last is None else deleted(last),
+        f"{table} ({len(health.parts)} partitions)" if len(health.parts) > 1 else table,
+        health_words(health),
+        expiry_words(health.stored.policy),
+        _short(health.next_run_at),
+        "-" if newest is None else deleted(newest),
     )
 
 
-def _state(state: str, reason: str | None) -> str:
-    if reason is None:
-        return state
-    return reason if reason.startswith(state) else f"{state}: {reason}"
+def _part_row(part: TableStatus) -> tuple[object, ...]:
+    newest = part.current or part.last
+    shown = "-" if newest is None else deleted(newest)
+    return f"  {part.table.partition}", _state(part.promise.health, [part.state]), "", _short(part.next_run_at), shown
+
+
+def health_words(health: PolicyHealth) -> str:
+    return _state(health.health, [part.state for part in health.parts])
+
+
+def _state(health: Health, states: Sequence[str]) -> str:
+    """The verdict, and what is going on where that is more than waiting for the next run."""
+    doing = next((state for state in ("running", "waiting", "cancelling", "grace") if state in states), None)
+    return health.words if doing is None else f"{health.words}, {doing}"
+
+
+def _reason(health: PolicyHealth) -> str | None:
+    if health.why is not None:
+        return health.why
+    waiting = (part.current.reason or part.current.waiting_for for part in health.parts if part.current is not None)
+    return next((reason for reason in waiting if reason), None)
+
+
+def _short(at: datetime | None) -> str:
+    """To the minute: a schedule has no seconds."""
+    return "-" if at is None else f"{at.astimezone(UTC):%b %d %H:%M}"

@@ -46,7 +46,8 @@ def worker(
     like, on as many machines; they share the work through the database.
 
     With `--kv` it purges key-value stores as well, or only those where no database is given. It opens a store for the
-    time of its purge; one that another process is writing is reported and tried again next time.
+    time of its purge; one that another process has open for writing is left to that process, reported, and tried again
+    next time.
 
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
@@ -75,7 +76,7 @@ def _expire_rows(
 
         server = nullcontext() if listen is None else listening(
             database, metrics, listen, token=token, allow_actions=allow_actions, worker_id=service.id,
-            is_working=lambda: not stopping.is_set(),
+            is_working=lambda: not stopping.is_set(), purger=purger,
         )  # fmt: skip
         with stop_on_signals(stop), server, purging(purger, stopping):
             log.info("worker %s begins on %s", service.id, database.url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from lapse.console.options import Options, parse_listen
-from lapse.errors import Unsupported
+from lapse.errors import Unsupported, how_to_install
 
 NEEDS = ("starlette", "uvicorn", "jinja2")
 
@@ -16,7 +16,7 @@ def require() -> None:
     if missing:
         raise Unsupported(
             f"the console needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="pip install 'lapse-ttl[console]'",
+            hint=how_to_install("console"),
         )
 
 

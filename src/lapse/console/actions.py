@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from lapse.app import PolicyHealth
+from lapse.app.preview import outlook
 from lapse.console.desk import Desk
-from lapse.errors import NotFound
+from lapse.errors import LapseError, NotFound
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.statement import JobAction
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +58,7 @@ TABLE_ACTIONS = {
             name="confirm",
             label="Confirm first run",
             question="Let the first run of {} delete?",
-            effect="It was held because it would delete more than half of the table or because the times look "
+            effect="It waits because it would delete more than half of the table or because the times look "
             "implausible. Look at what it would do before you confirm.",
             done="{} may run.",
             is_grave=True,
@@ -103,7 +108,7 @@ def offered_on_table(health: PolicyHealth) -> list[Action]:
     """Those that would do something now."""
     paused = health.stored.policy.pause
     names = (["resume"] if paused else ["pause"]) + (["cancel"] if health.jobs else [])
-    if any(part.state == "held" for part in health.parts):
+    if any(part.blocked is BlockCode.GUARD for part in health.parts):
         names = ["confirm", *names]
         return [TABLE_ACTIONS[name] for name in names]
     return [TABLE_ACTIONS[name] for name in (["run"] if not paused and not health.jobs else []) + names]
@@ -115,6 +120,21 @@ def offered_on_job(job: Job) -> list[Action]:
     return [JOB_ACTIONS[name] for name in ("resume" if job.control == JobAction.PAUSE else "pause", "cancel")]
 
 
+def numbers(desk: Desk, policy_id: int, action: Action) -> str | None:
+    """What the question is about, in numbers; None where they cannot be had quickly."""
+    if action.name not in ("run", "confirm"):
+        jobs = desk.policy(policy_id).health.jobs
+        deleted = sum(job.counts.deleted for job in jobs)
+        return f"Its active job has deleted {deleted:,} rows so far." if jobs else None
+    try:
+        previews = desk.database.preview(desk.stored(policy_id))
+    except LapseError:
+        return None
+    found = outlook([each.survey for each in previews], [each.consequences for each in previews])
+    held = f" {found.held:,} more stay, because other rows refer to them." if found.held else ""
+    return f"A run now {found}.{held}" if previews else None
+
+
 def find(actions: dict[str, Action], name: str) -> Action:
     try:
         return actions[name]
@@ -122,8 +142,9 @@ def find(actions: dict[str, Action], name: str) -> Action:
         raise NotFound(f"there is no action {name!r}", hint=f"known actions: {', '.join(actions)}") from None
 
 
-def act_on_table(desk: Desk, policy_id: int, action: Action) -> None:
+def act_on_table(desk: Desk, policy_id: int, action: Action, who: str) -> None:
     stored, database = desk.stored(policy_id), desk.database
+    log.info("console: %s asked to %s table %s", who, action.name, stored.table)
     match action.name:
         case "run":
             database.request_run(stored)
@@ -137,5 +158,6 @@ def act_on_table(desk: Desk, policy_id: int, action: Action) -> None:
             database.cancel(stored)
 
 
-def act_on_job(desk: Desk, job_id: int, action: Action) -> None:
+def act_on_job(desk: Desk, job_id: int, action: Action, who: str) -> None:
+    log.info("console: %s asked to %s job %d", who, action.name, job_id)
     desk.database.control(job_id, JobAction(action.name))

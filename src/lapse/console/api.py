@@ -17,6 +17,7 @@ from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS
 from lapse.console.charts import deleted_chart
 from lapse.console.desk import Desk
 from lapse.console.dialects import declarations
+from lapse.console.listing import Listing
 from lapse.errors import InvalidValue
 from lapse.model.settings import SETTINGS
 
@@ -75,7 +76,8 @@ class Api:
     def _table_actions(self) -> list[Operation]:
         def act(name: str) -> Callable[[Request], Any]:
             def handle(request: Request) -> Any:
-                actions.act_on_table(self._desk, request.path_params["policy_id"], TABLE_ACTIONS[name])
+                who = request.state.visitor.who
+                actions.act_on_table(self._desk, request.path_params["policy_id"], TABLE_ACTIONS[name], who)
                 return self._table(request)
 
             return handle
@@ -94,7 +96,8 @@ class Api:
     def _job_actions(self) -> list[Operation]:
         def act(name: str) -> Callable[[Request], Any]:
             def handle(request: Request) -> Any:
-                actions.act_on_job(self._desk, request.path_params["job_id"], JOB_ACTIONS[name])
+                who = request.state.visitor.who
+                actions.act_on_job(self._desk, request.path_params["job_id"], JOB_ACTIONS[name], who)
                 return self._job(request)
 
             return handle
@@ -114,7 +117,7 @@ class Api:
         return records.overview_record(self._desk.overview())
 
     def _tables(self, request: Request) -> Any:
-        return [records.policy_record(view) for view in self._desk.overview().policies]
+        return [records.policy_record(view) for view in Listing().matching(self._desk.overview().policies)]
 
     def _table(self, request: Request) -> Any:
         return records.policy_record(self._desk.policy(request.path_params["policy_id"]))

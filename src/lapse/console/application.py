@@ -17,12 +17,14 @@ from starlette.types import ASGIApp
 
 from lapse.app import Lapse
 from lapse.console import openapi, probes
+from lapse.console import stores as store_pages
 from lapse.console.api import PREFIX, Api, json_response
 from lapse.console.desk import Desk
 from lapse.console.guard import Guard, Proof, Visitor
 from lapse.console.options import Options
 from lapse.console.pages import Pages
 from lapse.console.session import Signer
+from lapse.console.stores import Report
 from lapse.errors import (
     CatalogMissing,
     DatabaseUnavailable,
@@ -56,10 +58,11 @@ def build(
     *,
     worker_id: str | None = None,
     is_working: Callable[[], bool] = lambda: True,
+    stores: Report | None = None,
 ) -> ASGIApp:
     signer = Signer(options.token)
     desk = Desk(database, metrics, options, signer=signer, worker_id=worker_id, is_working=is_working)
-    pages, api = Pages(desk), Api(desk)
+    pages, api = Pages(desk, has_stores=stores is not None), Api(desk)
     document = openapi.document(api.operations)
     problems = _Problems(desk, pages)
 
@@ -79,6 +82,7 @@ def build(
             Route(f"{PREFIX}/openapi.json", described),
             *api.routes(),
             *pages.routes(),
+            *(store_pages.routes(pages, stores) if stores is not None else ()),
             Mount("/static", _Files(directory=STATIC)),
         ],
         exception_handlers={

@@ -12,7 +12,7 @@ from time import monotonic
 
 from prometheus_client import generate_latest
 
-from lapse.app import Health, JobProgress, Lapse, PolicyHealth
+from lapse.app import JobProgress, Lapse, PolicyHealth
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.console.options import Options
@@ -28,7 +28,6 @@ SIZE_SECONDS = 60.0
 PACE_SECONDS = 20.0
 """The live rate is that of the last seconds."""
 SPARK_DAYS = 14
-WORST_FIRST = (Health.UNABLE, Health.LATE)
 
 Sizes = dict[int, tuple[int, Footprint]]
 
@@ -93,7 +92,7 @@ class Overview:
     def sentence(self) -> str:
         """For screen readers: what changed is read out, so it says only what matters."""
         parts = [f"{len(self.jobs)} active job{'' if len(self.jobs) == 1 else 's'}"]
-        parts += [f"{self.count(word)} {word}" for word in ("late", "unable") if self.count(word)]
+        parts += [f"{self.count(word)} {word}" for word in ("late", "blocked") if self.count(word)]
         return ", ".join(parts) + "."
 
 
@@ -135,7 +134,7 @@ class Desk:
     def overview(self) -> Overview:
         now = self.database.clock()
         try:
-            healths = sorted(self.database.health(), key=_urgency)
+            healths = self.database.health()
         except CatalogMissing:
             return Overview(now=now, policies=(), jobs=(), workers_alive=0, workers=0)
         per_day = self.database.deleted_per_day(SPARK_DAYS)
@@ -202,12 +201,6 @@ class Desk:
             if monotonic() - self._sized_at > SIZE_SECONDS:
                 self._sizes, self._sized_at = self.database.sizes(), monotonic()
             return self._sizes
-
-
-def _urgency(health: PolicyHealth) -> tuple[int, str]:
-    """Whatever needs attention comes first, the rest by name."""
-    worst = WORST_FIRST.index(health.health) if health.health in WORST_FIRST else len(WORST_FIRST)
-    return worst, str(health.stored.table)
 
 
 def days(now: datetime, count: int = SPARK_DAYS) -> list[date]:

@@ -2,8 +2,8 @@
 
 - Without a token only this machine is served, and only under a name of this machine: a web page elsewhere cannot reach
   the console by pointing a name of its own at 127.0.0.1.
-- With a token everybody shows it: `Authorization: Bearer`, the password of basic authentication, `?token=` once, which
-  is exchanged for a cookie.
+- With a token everybody shows it: in the form of the login page or once as `?token=`, which are exchanged for a cookie,
+  as `Authorization: Bearer`, or as the password of basic authentication. Wrong tokens are throttled by address.
 - What changes something must come from the console's own pages, by `Origin`; a browser attaches cookies and basic
   credentials to requests of other sites, too. A bearer token it never attaches by itself.
 """
@@ -20,10 +20,12 @@ from time import time
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lapse.console import login
+from lapse.console.login import LOGIN, LOGOUT, Throttle
 from lapse.console.options import Options
 from lapse.console.session import COOKIE, LIFETIME_SECONDS, Session, Signer, same_secret
 
@@ -34,6 +36,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON = "application/json"
+MAX_FORM_BYTES = 4096
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -62,6 +65,8 @@ class Visitor:
     proof: Proof
     session: Session
     is_new: bool
+    who: str = "?"
+    """For the log: the address, how it came in, and the name that was given with the token."""
 
 
 class Guard:
@@ -71,14 +76,20 @@ class Guard:
         self._app = app
         self._options = options
         self._signer = signer
+        self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)
-        visitor = None if scope["path"] in OPEN_PATHS else self._visitor(request)
-        response = None if scope["path"] in OPEN_PATHS else self._refusal(request, scope["method"], visitor)
+        visitor: Visitor | None
+        response: Response | None
+        if scope["method"] == "POST" and scope["path"] in (LOGIN, LOGOUT) and self._options.token is not None:
+            visitor, response = await self._at_the_door(Request(scope, receive))
+        else:
+            visitor = None if scope["path"] in OPEN_PATHS else self._visitor(request)
+            response = None if scope["path"] in OPEN_PATHS else self._refusal(request, scope["method"], visitor)
         if visitor is not None:
             scope.setdefault("state", {})["visitor"] = visitor
 
@@ -94,21 +105,51 @@ class Guard:
 
         await (response or self._app)(scope, receive, send_with_headers)
 
+    async def _at_the_door(self, request: Request) -> tuple[Visitor | None, Response]:
+        """The form of the login page, and the button that logs out."""
+        if not _is_own_origin(request.headers):
+            return None, login.page("This request does not come from the console's own pages.", 403)
+        if request.url.path == LOGOUT:
+            response = login.page("You are logged out.", 200)
+            response.delete_cookie(COOKIE)
+            return None, response
+        wait = self._throttle.wait_seconds(_address(request))
+        if wait:
+            return None, _too_many(request, wait)
+        body = (await request.body())[:MAX_FORM_BYTES].decode(errors="replace")
+        given = dict(parse_qsl(body)).get("token", "")
+        assert self._options.token is not None
+        if not same_secret(given, self._options.token):
+            self._guessed(request)
+            return None, login.page("That is not the token.")
+        session = self._signer.start(time())
+        visitor = Visitor(proof=Proof.COOKIE, session=session, is_new=True, who=_address(request))
+        log.info("the console let %s in", visitor.who)
+        return visitor, RedirectResponse("/", 303)
+
+    def _guessed(self, request: HTTPConnection) -> None:
+        self._throttle.failed(_address(request))
+        log.warning("the console refused a wrong token from %s", _address(request))
+
     def _visitor(self, request: HTTPConnection) -> Visitor | None:
         proof = self._proof(request)
         if proof is None:
             return None
         session = self._signer.read(request.cookies.get(COOKIE), time())
-        return Visitor(proof=proof, session=session or self._signer.start(time()), is_new=session is None)
+        found = session or self._signer.start(time())
+        who = f"{_user(request)}{_address(request)} ({proof}, session {found.id[:6]})"
+        return Visitor(proof=proof, session=found, is_new=session is None, who=who)
 
     def _proof(self, request: HTTPConnection) -> Proof | None:
         token = self._options.token
         if token is None:
             return Proof.LOCAL if _is_local(request.headers, self._options.host) else None
+        if self._throttle.wait_seconds(_address(request)) and _shows_token(request):
+            return None
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and same_secret(value.strip(), token):
             return Proof.BEARER
-        if scheme.lower() == "basic" and same_secret(_password(value), token):
+        if scheme.lower() == "basic" and same_secret(_credentials(value)[1], token):
             return Proof.BASIC
         given = request.query_params.get("token")
         if given is not None and same_secret(given, token):
@@ -118,18 +159,23 @@ class Guard:
     def _refusal(self, request: HTTPConnection, method: str, visitor: Visitor | None) -> Response | None:
         """What to answer instead; None lets the request through."""
         if visitor is None and self._options.token is None:
-            return PlainTextResponse("This console answers to a name of its own machine only.\n", 421)
+            return _told(request, "This console answers to a name of its own machine only.", 421)
         if visitor is None:
-            log.warning("the console refused a visitor from %s", request.client.host if request.client else "?")
-            return PlainTextResponse(
-                "The token is missing or wrong.\n", 401, {"WWW-Authenticate": 'Basic realm="Lapse", charset="UTF-8"'}
-            )
+            wait = self._throttle.wait_seconds(_address(request)) if _shows_token(request) else 0.0
+            if wait:
+                return _too_many(request, wait)
+            if _shows_token(request):
+                self._guessed(request)
+            elif _is_browser(request):
+                return login.page()
+            asks = {"WWW-Authenticate": 'Basic realm="Lapse", charset="UTF-8"'}
+            return _told(request, "The token is missing or wrong.", 401, asks)
         if method in SAFE_METHODS:
             return _without_token(request) if "token" in request.query_params else None
         if not self._options.allow_actions:
-            return PlainTextResponse("This console only looks: it was started without --allow-actions.\n", 403)
+            return _told(request, "This console only looks: it was started without --allow-actions.", 403)
         if visitor.proof is not Proof.BEARER and not _is_own_origin(request.headers):
-            return PlainTextResponse("This request does not come from the console's own pages.\n", 403)
+            return _told(request, "This request does not come from the console's own pages.", 403)
         return None
 
     @staticmethod
@@ -140,6 +186,41 @@ class Guard:
 
     def _set_cookie(self, session: Session, request: HTTPConnection) -> str:
         return f"{COOKIE}={self._signer.cookie(session)}; {self._cookie_flags(request)}"
+
+
+def _told(request: HTTPConnection, text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """A refusal, as JSON where the API was asked."""
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": text, "hint": None}, status, headers)
+    return PlainTextResponse(f"{text}\n", status, headers)
+
+
+def _too_many(request: HTTPConnection, wait: float) -> Response:
+    text, headers = f"Too many wrong tokens: try again in {wait:.0f} s.", {"Retry-After": f"{wait + 1:.0f}"}
+    if _is_browser(request):
+        response = login.page(text, 429)
+        response.headers.update(headers)
+        return response
+    return _told(request, text, 429, headers)
+
+
+def _address(request: HTTPConnection) -> str:
+    return request.client.host if request.client else "?"
+
+
+def _user(request: HTTPConnection) -> str:
+    """The name before the password of basic credentials, which proves nothing but tells people apart."""
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    name = _credentials(value)[0] if scheme.lower() == "basic" else ""
+    return f"{name[:40]!r} at " if name else ""
+
+
+def _shows_token(request: HTTPConnection) -> bool:
+    return "authorization" in request.headers or "token" in request.query_params
+
+
+def _is_browser(request: HTTPConnection) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
 def _is_local(headers: Mapping[str, str], host: str) -> bool:
@@ -155,12 +236,13 @@ def _is_own_origin(headers: Headers) -> bool:
     return headers.get("content-type", "").split(";")[0].strip().lower() == JSON
 
 
-def _password(credentials: str) -> str:
-    """The password of basic credentials; any user name will do."""
+def _credentials(text: str) -> tuple[str, str]:
+    """Name and password of basic credentials; any name will do."""
     try:
-        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+        name, _, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError, ValueError):
-        return ""
+        return "", ""
+    return name, password
 
 
 def _without_token(request: HTTPConnection) -> Response:

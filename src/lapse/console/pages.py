@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,17 +24,24 @@ from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
 from lapse.console.charts import deleted_chart, forecast_chart
 from lapse.console.desk import Desk, LiveJob
 from lapse.console.dialects import declarations
-from lapse.errors import Refused
+from lapse.console.listing import Listing
+from lapse.errors import Refused, UsageError
 from lapse.model.settings import SETTINGS
+from lapse.model.settings import find as find_setting
 
 TEMPLATES = Path(__file__).parent / "templates"
 HISTORY = 25
 CHART_DAYS = 30
 MAX_FORM_BYTES = 4096
+LIVE = ("overview", "jobs", "job", "table", "fleet")
+MARK_HEADER = "X-Lapse-Mark"
+"""What a browser has of a live part, so that it is not sent again."""
+
+log = logging.getLogger(__name__)
 
 
 class Pages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, has_stores: bool = False) -> None:
         self._desk = desk
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -39,7 +49,12 @@ class Pages:
         )  # fmt: skip
         self._templates.filters |= words.FILTERS
         self._templates.filters["expiry"] = expiry_words
-        self._templates.globals |= {"version": __version__, "place": desk.place, "options": desk.options}
+        self._templates.globals |= {
+            "version": __version__,
+            "place": desk.place,
+            "options": desk.options,
+            "has_stores": has_stores,
+        }
 
     def routes(self) -> list[Route]:
         return [
@@ -51,6 +66,7 @@ class Pages:
             Route("/tables/{policy_id:int}/forecast", self.forecast),
             Route("/fleet", self.fleet),
             Route("/settings", self.settings),
+            Route("/settings/{name:str}", self.change_setting, methods=["POST"]),
             Route("/tables/{policy_id:int}/{action:str}", self.ask_about_table),
             Route("/jobs/{job_id:int}/{action:str}", self.ask_about_job),
             Route("/tables/{policy_id:int}/{action:str}", self.act_on_table, methods=["POST"]),
@@ -60,27 +76,34 @@ class Pages:
     # Looking. Plain functions: Starlette runs them in threads, as they wait for the database.
 
     def overview(self, request: Request) -> Response:
-        return self._page(request, "overview", view=self._desk.overview())
+        view, listing = self._desk.overview(), Listing.read(request.query_params)
+        matching = listing.matching(view.policies)
+        rows = listing.shown(matching)
+        confirm = TABLE_ACTIONS["confirm"]
+        return self.page(request, "overview", view=view, listing=listing, matching=matching, rows=rows, confirm=confirm)
 
     def jobs(self, request: Request) -> Response:
-        return self._page(
+        return self.page(
             request,
             "jobs",
             now=self._desk.database.clock(),
             jobs=self._desk.jobs(),
             history=[job for job in self._desk.history(limit=HISTORY) if not job.status.is_active],
+            known=self._known(),
         )
+
+    def _known(self) -> set[int]:
+        return {view.health.stored.id for view in self._desk.overview().policies}
 
     def job(self, request: Request) -> Response:
         live = self._job(request)
-        known = {view.health.stored.id for view in self._desk.overview().policies}
-        return self._page(
+        return self.page(
             request,
             "job",
             now=self._desk.database.clock(),
             live=live,
             times=_times(live),
-            has_table=live.progress.job.policy_id in known,
+            has_table=live.progress.job.policy_id in self._known(),
             offered=actions.offered_on_job(live.progress.job),
             said=self._said(request, JOB_ACTIONS, str(live.progress.job.table)),
         )
@@ -91,7 +114,7 @@ class Pages:
         now = database.clock()
         chart = deleted_chart(now, database.deleted_per_day(CHART_DAYS).get(stored.id, {}), CHART_DAYS)
         ids = {job.id for job in view.health.jobs}
-        return self._page(
+        return self.page(
             request,
             "table",
             now=now,
@@ -108,15 +131,20 @@ class Pages:
     def preview(self, request: Request) -> Response:
         """Counts on demand only: where no index serves, it reads the table."""
         stored = self._desk.stored(request.path_params["policy_id"])
-        return self._page(request, "preview", stored=stored, previews=self._desk.database.preview(stored))
+        return self.page(request, "preview", stored=stored, previews=self._desk.database.preview(stored))
 
     def forecast(self, request: Request) -> Response:
         """Asked for by the table's page after it is there: an estimate, but not for nothing."""
         stored = self._desk.stored(request.path_params["policy_id"])
         ttl = request.query_params.get("ttl", "").strip() or None
-        found = self._desk.database.forecast(stored, ttl=ttl)
-        chart = forecast_chart(found)
-        return self._page(request, "forecast", stored=stored, forecast=found, chart=chart, ttl=ttl or "")
+        problem = None
+        try:
+            found = self._desk.database.forecast(stored, ttl=ttl)
+        except UsageError as error:
+            # The form stays, with what was typed, and so does the chart of the policy as it is.
+            problem, found = error.message, self._desk.database.forecast(stored)
+        values = {"forecast": found, "chart": forecast_chart(found), "ttl": ttl or "", "problem": problem}
+        return self.page(request, "forecast", status=200 if problem is None else 400, stored=stored, **values)
 
     def fleet(self, request: Request) -> Response:
         database = self._desk.database
@@ -127,7 +155,7 @@ class Pages:
             for state in live.progress.tasks:
                 if state.task.owner is not None and state.task.status == "running":
                     at_work.setdefault(state.task.owner, []).append((live.progress.job, state))
-        return self._page(
+        return self.page(
             request,
             "fleet",
             now=database.clock(),
@@ -143,19 +171,35 @@ class Pages:
     def settings(self, request: Request) -> Response:
         current = self._desk.database.settings()
         rows = [(setting, current[name]) for name, setting in SETTINGS.items()]
-        return self._page(request, "settings", rows=rows)
+        said = request.query_params.get("said", "")
+        return self.page(request, "settings", rows=rows, said=said if said in SETTINGS else None)
 
     # Doing
 
     def ask_about_table(self, request: Request) -> Response:
         action = actions.find(TABLE_ACTIONS, request.path_params["action"])
         stored = self._desk.stored(request.path_params["policy_id"])
-        return self._ask(request, action, str(stored.table), f"/tables/{stored.id}")
+        self._require_actions()
+        said = actions.numbers(self._desk, stored.id, action)
+        return self._ask(request, action, str(stored.table), f"/tables/{stored.id}", said)
 
     def ask_about_job(self, request: Request) -> Response:
         action = actions.find(JOB_ACTIONS, request.path_params["action"])
         job = self._job(request).progress.job
         return self._ask(request, action, f"{job.table}", f"/jobs/{job.id}")
+
+    async def change_setting(self, request: Request) -> Response:
+        name = find_setting(request.path_params["name"]).name
+        form = await self._form(request)
+        value = form.get("value", [""])[0].strip()
+        reset = "reset" in form
+        who = request.state.visitor.who
+        log.info("console: %s asked to set %s to %s", who, name, "its default" if reset else repr(value))
+        if reset:
+            await run_in_threadpool(self._desk.database.reset_setting, name)
+        else:
+            await run_in_threadpool(self._desk.database.set_setting, name, value)
+        return RedirectResponse(f"/settings?said={name}", 303)
 
     async def act_on_table(self, request: Request) -> Response:
         action = actions.find(TABLE_ACTIONS, request.path_params["action"])
@@ -168,19 +212,27 @@ class Pages:
         return await self._act(request, action, f"/jobs/{job_id}", actions.act_on_job, job_id)
 
     async def _act(
-        self, request: Request, action: Action, back: str, act: Callable[[Desk, int, Action], None], key: int
+        self, request: Request, action: Action, back: str, act: Callable[[Desk, int, Action, str], None], key: int
     ) -> Response:
-        body = await request.body()
-        form = parse_qs(body[:MAX_FORM_BYTES].decode(errors="replace"))
-        if not self._desk.signer.is_form_token(request.state.visitor.session, form.get("csrf", [""])[0]):
-            raise Refused("this form is out of date", hint="go back, reload the page and try again")
-        await run_in_threadpool(act, self._desk, key, action)
+        await self._form(request)
+        await run_in_threadpool(act, self._desk, key, action, request.state.visitor.who)
         return RedirectResponse(f"{back}?said={action.name}", 303)
 
-    def _ask(self, request: Request, action: Action, table: str, back: str) -> Response:
+    async def _form(self, request: Request) -> dict[str, list[str]]:
+        """What was sent, from a page of this session. Raises Refused."""
+        body = await request.body()
+        form = parse_qs(body[:MAX_FORM_BYTES].decode(errors="replace"), keep_blank_values=True)
+        if not self._desk.signer.is_form_token(request.state.visitor.session, form.get("csrf", [""])[0]):
+            raise Refused("this form is out of date", hint="go back, reload the page and try again")
+        return form
+
+    def _require_actions(self) -> None:
         if not self._desk.options.allow_actions:
             raise Refused("this console only looks", hint="start it with --allow-actions")
-        return self._page(request, "confirm", action=action, table=table, back=back)
+
+    def _ask(self, request: Request, action: Action, table: str, back: str, numbers: str | None = None) -> Response:
+        self._require_actions()
+        return self.page(request, "confirm", action=action, table=table, back=back, numbers=numbers)
 
     def _job(self, request: Request) -> LiveJob:
         return self._desk.live(self._desk.database.job(request.path_params["job_id"]))
@@ -190,13 +242,15 @@ class Pages:
         action = known.get(request.query_params.get("said", ""))
         return action.done.format(table) if action else None
 
-    def _page(self, request: Request, name: str, **values: Any) -> Response:
+    def page(self, request: Request, name: str, *, status: int = 200, **values: Any) -> Response:
         live = request.headers.get("hx-request") == "true"
         template = self._templates.get_template(f"{'_' if live else ''}{name}.html")
         text = template.render(
             page=name, csrf=self._desk.signer.form_token(request.state.visitor.session), path=request.url.path, **values
         )
-        return HTMLResponse(text, headers={"Vary": "HX-Request"})
+        if live and name in LIVE:
+            return _refreshed(request, text)
+        return HTMLResponse(text, status, headers={"Vary": "HX-Request"})
 
     def problem(self, request: Request, status: int, title: str, hint: str | None) -> Response:
         is_live = request.headers.get("hx-request") == "true"
@@ -204,9 +258,23 @@ class Pages:
         return HTMLResponse(template.render(page="problem", status=status, title=title, hint=hint), status)
 
 
-def _times(live: LiveJob) -> str:
-    """Where the time of the job's tasks went; once it has ended its summary knows."""
+def _refreshed(request: Request, text: str) -> Response:
+    """A live part: nothing at all where the browser has it already, and otherwise as small as it can be sent. No form
+    token is in one, so that it may be compressed."""
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    headers = {"Vary": "HX-Request", MARK_HEADER: mark}
+    if request.headers.get(MARK_HEADER) == mark:
+        return Response(status_code=204, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(text, headers=headers)
+    return HTMLResponse(gzip.compress(text.encode(), 6), headers=headers | {"Content-Encoding": "gzip"})
+
+
+def _times(live: LiveJob) -> str | None:
+    """Where the time of the job's tasks went; once it has ended its summary knows. None where it is not known."""
     tasks, summary = live.progress.tasks, json.loads(live.progress.job.summary or "{}")
     worked = sum(state.worked_seconds for state in tasks) or summary.get("worked_seconds", 0.0)
     waited = sum(state.waited_seconds for state in tasks) or summary.get("waited_seconds", 0.0)
+    if not worked and not waited:
+        return None
     return f"{words.duration(worked)} in statements, {words.duration(waited)} waiting, all tasks together"

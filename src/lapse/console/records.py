@@ -12,13 +12,14 @@ from lapse.console.charts import Chart
 from lapse.console.desk import LiveJob, Overview, PolicyView
 from lapse.console.dialects import Declaration
 from lapse.runner.controller import Reading
+from lapse.runner.promise import Health
 
 
 def overview_record(view: Overview) -> Record:
     return {
         "now": view.now.isoformat(),
         "policies": len(view.policies),
-        **{word: view.count(word) for word in ("on_time", "late", "unable", "paused")},
+        **{word: view.count(word) for word in Health},
         "active_jobs": len(view.jobs),
         "workers": view.workers,
         "workers_alive": view.workers_alive,
@@ -33,6 +34,7 @@ def policy_record(view: PolicyView) -> Record:
         "id": health.stored.id,
         **table_record(health.stored.table),
         "health": str(health.health),
+        "blocked": None if health.blocked is None else str(health.blocked),
         "why": health.why,
         "lateness_seconds": health.lateness.total_seconds(),
         "promise_seconds": health.promise.total_seconds(),
@@ -45,6 +47,7 @@ def policy_record(view: PolicyView) -> Record:
         "expired_rows": counted.expired if counted else None,
         "counted_at": _time(counted.counted_at) if counted else None,
         "held_rows": health.held,
+        "locked_rows": health.locked,
         "next_run_at": _time(health.next_run_at),
         "active_jobs": [job.id for job in health.jobs],
         "last_job": None if health.last is None else job_record(health.last),

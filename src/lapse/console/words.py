@@ -38,6 +38,20 @@ def size(value: int | None) -> str:
     raise AssertionError
 
 
+def measure(value: float | None, unit: str) -> str:
+    """A gauge's value: bytes as sizes, seconds as durations, shares as they are, all else in three digits."""
+    if value is None:
+        return NOTHING
+    match unit.strip():
+        case "B" | "bytes":
+            return size(int(value))
+        case "s":
+            return duration(float(value))
+        case "%":
+            return f"{value:.0f}{_GLUE}%"
+    return compact(value) + (f"{_GLUE}{unit.strip()}" if unit.strip() else "")
+
+
 def duration(value: timedelta | float | None) -> str:
     """The one or two largest units."""
     if value is None:
@@ -55,6 +69,12 @@ def duration(value: timedelta | float | None) -> str:
                     text += f" {smaller}{_GLUE}{_UNITS[index + 1][1]}"
             return text
     raise AssertionError
+
+
+def minutes(value: timedelta) -> str:
+    """A duration to the minute: what is shown of a table changes when something has changed, not with every second."""
+    whole = value - value % timedelta(minutes=1)
+    return duration(whole) if whole else f"under 1{_GLUE}min"
 
 
 def percent(value: float | None) -> str:
@@ -87,6 +107,8 @@ def _coarse(seconds: float) -> str:
 
 
 FILTERS = {
+    "measure": measure,
+    "minutes": minutes,
     "number": number,
     "compact": compact,
     "size": size,

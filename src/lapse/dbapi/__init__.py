@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -10,14 +11,13 @@ from lapse.app import Lapse, Result, Session
 from lapse.clock import Clock
 from lapse.dbapi import exceptions
 from lapse.dbapi.exceptions import InterfaceError, NotSupportedError, ProgrammingError, raise_translated, translated
+from lapse.dbapi.placeholders import Parameters, for_sqlite
 from lapse.model.statement import CatalogQuery, PassThrough, Statement
 
 apilevel = "2.0"
 threadsafety = 1
-paramstyle = "qmark"
-"""SQLite's. Statements reach the driver as they are: `Connection.paramstyle` says what its driver reads."""
-
-Parameters = Sequence[Any] | Mapping[str, Any]
+paramstyle = "pyformat"
+"""What every connection reads; `%s` with a sequence, too. `Connection.paramstyle` is what its driver reads."""
 
 
 def connect(url: str, *, autocommit: bool = False, clock: Clock | None = None) -> Connection:
@@ -48,6 +48,7 @@ class Connection:
         self.paramstyle: str = database.engine.database.dialect.paramstyle
         try:
             self._session = database.session()
+            self._session.set_autocommit(autocommit)
         except BaseException:
             database.close()
             raise
@@ -60,6 +61,8 @@ class Connection:
     def autocommit(self, value: bool) -> None:
         if self.session.in_transaction:
             raise ProgrammingError("autocommit cannot change inside a transaction; commit or roll back first")
+        with translated():
+            self.session.set_autocommit(value)
         self._autocommit = value
 
     @property
@@ -132,6 +135,8 @@ class Cursor:
     def execute(self, operation: str, parameters: Parameters | None = None) -> Cursor:
         self._check_open()
         try:
+            if parameters:
+                operation, parameters = self._with_parameters(operation, parameters)
             statement = self._statement(operation)
             if isinstance(statement, PassThrough):
                 if not self.connection.autocommit:
@@ -148,16 +153,44 @@ class Cursor:
             raise_translated(error)
         return self
 
-    def executemany(self, operation: str, parameters: Sequence[Parameters]) -> Cursor:
+    def _with_parameters(self, operation: str, parameters: Parameters) -> tuple[str, Parameters]:
+        if self.connection.paramstyle != "qmark":
+            return operation, parameters
+        translation = for_sqlite(operation)
+        return translation.text, translation.arranged(parameters)
+
+    def callproc(self, procname: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
+        """Call a function (PostgreSQL) or procedure (MariaDB, MySQL) of that name; its rows are the result."""
         self._check_open()
+        if self._session.dialect == "sqlite":
+            raise NotSupportedError("SQLite has no stored procedures")
+        if self._session.dialect == "postgres":
+            self.execute(f"SELECT * FROM {procname}({', '.join(['%s'] * len(parameters))})", tuple(parameters))
+            return parameters
+        self._result = None
         with translated():
+            self._raw.callproc(procname, parameters)
+        return parameters
+
+    def executemany(self, operation: str, parameters: Iterable[Parameters]) -> Cursor:
+        self._check_open()
+        sets = iter(parameters)
+        first = next(sets, None)
+        if first is None:
+            self._result = Result(rowcount=0)
+            return self
+        every: Iterable[Parameters] = chain((first,), sets)
+        with translated():
+            if first and self.connection.paramstyle == "qmark":
+                translation = for_sqlite(operation)
+                operation, every = translation.text, map(translation.arranged, every)
             statement = self._statement(operation)
             if not isinstance(statement, PassThrough):
                 raise NotSupportedError("a TTL statement cannot be executed many times at once")
             if not self.connection.autocommit:
                 self._session.begin(statement.verb)
             self._result = None
-            self._raw.executemany(operation, parameters)
+            self._raw.executemany(operation, list(every))
         return self
 
     def _statement(self, operation: str) -> Statement:
@@ -222,9 +255,23 @@ class Cursor:
         with translated():
             return list(self._raw.fetchall())
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        while (row := self.fetchone()) is not None:
-            yield row
+    def nextset(self) -> bool | None:
+        """Go on to the next result of the statement; None where there is none."""
+        self._check_open()
+        following = getattr(self._raw, "nextset", None)
+        if self._result is not None or following is None:
+            return None
+        with translated():
+            return True if following() else None
+
+    def __iter__(self) -> Cursor:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        row = self.fetchone()
+        if row is None:
+            raise StopIteration
+        return row
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Nothing to do: drivers find the sizes themselves."""

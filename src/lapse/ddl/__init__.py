@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lapse.ddl.comment import CommentRules, parse_comment, parse_comment_policy
+from lapse.ddl.comment import parse_comment_policy, without_policy
 from lapse.ddl.convert import CONVERT_TARGETS, ConvertResult, convert
 from lapse.ddl.expression import parse_expression, recognise_column
 from lapse.ddl.parser import parse, parse_one
@@ -10,15 +10,14 @@ from lapse.ddl.render import render, render_options
 
 __all__ = [
     "CONVERT_TARGETS",
-    "CommentRules",
     "ConvertResult",
     "convert",
     "parse",
-    "parse_comment",
     "parse_comment_policy",
     "parse_expression",
     "parse_one",
     "recognise_column",
     "render",
     "render_options",
+    "without_policy",
 ]

@@ -25,6 +25,8 @@ class AlterReading:
     renamed_to: TableName | None = None
     cuts: list[Span] = field(default_factory=list)
     is_all_ours: bool = False
+    first: int = 0
+    """Number of the token with which the actions begin."""
 
 
 def parse_alter_table(cursor: Cursor) -> Statement | None:
@@ -53,15 +55,22 @@ def parse_alter_table(cursor: Cursor) -> Statement | None:
         renames = ((reading.table, reading.renamed_to),)
         return RenameTable(text=text, line=line, column=column, renames=renames, actions=actions)
     if actions:
-        return AlterColumn(text=text, line=line, column=column, table=reading.table, actions=actions)
+        return AlterColumn(
+            text=text,
+            line=line,
+            column=column,
+            table=reading.table,
+            actions=actions,
+            may_remove_ttl=[token.key for token in cursor.tokens[reading.first :]] == ["DROP", "TTL"],
+        )
     return None
 
 
 def read_alter(cursor: Cursor, *, cut_comments: bool | None = None) -> AlterReading | None:
     if not cursor.take("ALTER"):
         return None
-    cursor.take("ONLINE")
-    cursor.take("IGNORE")
+    while cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
+        pass
     if not cursor.take("TABLE"):
         return None
     if_exists = cursor.take("IF", "EXISTS")
@@ -70,10 +79,17 @@ def read_alter(cursor: Cursor, *, cut_comments: bool | None = None) -> AlterRead
     if table is None:
         return None
     cursor.take("*")
+    _skip_wait(cursor)
     declaration = Declaration(cursor, cut_comments=cut_comments)
-    reading = AlterReading(table=table, if_exists=if_exists, declaration=declaration)
+    reading = AlterReading(table=table, if_exists=if_exists, declaration=declaration, first=cursor.index)
     _read_actions(cursor, reading)
     return reading
+
+
+def _skip_wait(cursor: Cursor) -> None:
+    """MariaDB's `WAIT n` and `NOWAIT`, before the first action."""
+    if not cursor.take("NOWAIT") and cursor.at("WAIT") and cursor.kind(1) is Kind.NUMBER:
+        cursor.index += 2
 
 
 def _read_actions(cursor: Cursor, reading: AlterReading) -> None:

@@ -1,4 +1,9 @@
-"""MyRocks's table comment: `ttl_duration=60;ttl_col=ts;p1_ttl_duration=5;p1_ttl_col=c2;`."""
+"""A policy in a table's comment: `ttl_duration=60;ttl_col=ts;p1_ttl_duration=5;p1_ttl_col=c2;ttl_pause=on;`.
+
+The grammar is MyRocks's, and it is strict: the whole comment consists of items `name=value;`, of which those that are
+not about TTL are left alone. Anything else is prose, whatever words are in it, and declares nothing. This is the one
+place where comments are read.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,19 @@ from lapse.model.policy import PartitionRule
 
 NEVER = "NULL"
 """The expression of a table on which only some partitions have TTL: no row outside them expires."""
-
-_ITEM = re.compile(
-    r"\s*(?:(?P<partition>[^=]+)_)?ttl_(?P<what>duration|col)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE
-)
-_KNOB = re.compile(r"\s*(?P<name>ttl_\w+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL | re.IGNORECASE)
-_WORDS_BEFORE = re.compile(r"^.*\s(?=\S*ttl_\w+\s*=)", re.DOTALL)
-_QUOTED = re.compile(r"^(['\"])([^'\"]*)\1$")
 MAX_SECONDS = 2**31
+
+_FITTING = frozenset(
+    "ttl_expire_after ttl_expiration_expression ttl_select_batch_size ttl_delete_batch_size ttl_select_rate_limit"
+    " ttl_delete_rate_limit ttl_row_stats_poll_interval ttl_pause ttl_job_cron ttl_job_interval ttl_label_metrics"
+    " ttl_select_as_of_system_time ttl_adaptive ttl_time_zone ttl_time_format ttl_hide_expired ttl_delete_within"
+    " ttl_range_concurrency ttl_automatic_column".split()
+)
+"""What a comment may say. Other parameters lift a protection or reach outside the table: they take a statement."""
+
+_ITEM = re.compile(r"\s*(?P<name>[^\s=;]+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
+_RULE = re.compile(r"(?:(?P<partition>.+)_)?ttl_(?P<what>duration|col)", re.DOTALL | re.IGNORECASE)
+_QUOTED = re.compile(r"^(['\"])([^'\"]*)\1$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,55 +51,114 @@ class CommentRules:
         return {"column": self.column, "interval": self.duration} | fields
 
 
-def parse_comment(text: str) -> CommentRules | None:
-    """The TTL rules in a table's comment; None when it has none and is just a comment."""
-    durations: dict[str | None, Interval] = {}
-    columns: dict[str | None, str] = {}
-    for item in text.split(";"):
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            continue
-        _refuse_upper_case(item)
-        is_duration = match["what"].lower() == "duration"
-        if match["partition"] in (durations if is_duration else columns):
-            # MyRocks would take the first one and say nothing.
-            raise InvalidValue("COMMENT", item.strip(), f"may say ttl_{match['what']} once only")
-        if is_duration:
-            durations[match["partition"]] = _seconds(match["value"])
-        else:
-            columns[match["partition"]] = _column(match["value"])
-    if not durations and not columns:
-        return None
-    return _rules(durations, columns)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Item:
+    name: str
+    value: str
+    text: str
 
-
-def _refuse_upper_case(item: str) -> None:
-    """MyRocks reads its own words in lower case only and says nothing about others."""
-    key = item.partition("=")[0].strip()
-    word = "ttl_duration" if key.lower().endswith("ttl_duration") else "ttl_col"
-    if not key.endswith(word):
-        raise InvalidValue("COMMENT", item.strip(), f"must be written in lower case: {word}=…")
+    @property
+    def is_about_ttl(self) -> bool:
+        return self.name.lower().startswith("ttl_") or _RULE.fullmatch(self.name) is not None
 
 
 def parse_comment_policy(text: str) -> dict[str, Any] | None:
-    """Fields of the policy that a table's comment declares, `ttl_…` knobs included; None when it is just a comment.
+    """Fields of the policy that a table's comment declares; None when it is just a comment.
 
-    Words may stand before the first item, as in `Events. ttl_duration=60;ttl_col=ts;`.
+    Raises InvalidValue for a comment that declares something which cannot be, or which no comment may say.
     """
-    items = [_WORDS_BEFORE.sub("", item) for item in text.split(";")]
-    rules = parse_comment(";".join(items))
-    fields: dict[str, Any] = {} if rules is None else rules.fields()
+    items = [item for item in _items(text) or () if item.is_about_ttl]
+    if not items:
+        return None
+    seen: set[str] = set()
     for item in items:
-        knob = _KNOB.fullmatch(item)
-        if knob is None or _ITEM.fullmatch(item):
+        if item.name != _spelled(item.name):
+            # MyRocks reads its own words in lower case only and says nothing about others.
+            raise InvalidValue("COMMENT", item.text, f"must be written in lower case: {_spelled(item.name)}=…")
+        if item.name in seen:
+            # MyRocks would take the first one and say nothing.
+            raise InvalidValue("COMMENT", item.text, f"may say {item.name} once only")
+        seen.add(item.name)
+    fields = _rule_fields([item for item in items if _RULE.fullmatch(item.name)])
+    for item in items:
+        if not _RULE.fullmatch(item.name):
+            added = _knob_fields(item)
+            if added.keys() & fields.keys() or {"expression", "column"} <= fields.keys() | added.keys():
+                raise InvalidValue("COMMENT", text, "says more than once when rows expire")
+            fields |= added
+    return fields
+
+
+def without_policy(text: str) -> str:
+    """The comment without its items about TTL; the text itself where it is just a comment."""
+    items = _items(text)
+    if items is None or not any(item.is_about_ttl for item in items):
+        return text
+    return "".join(f"{item.text};" for item in items if not item.is_about_ttl)
+
+
+def write_comment(rules: CommentRules) -> str:
+    """The comment that is read as these rules."""
+    items: list[str] = []
+    if rules.duration is not None:
+        items.append(f"ttl_duration={rules.duration.to_seconds()}")
+    if rules.column is not None:
+        items.append(f"ttl_col={rules.column}")
+    for rule in rules.partitions:
+        items.append(f"{rule.partition}_ttl_duration={rule.after.to_seconds()}")
+        if rule.column is not None:
+            items.append(f"{rule.partition}_ttl_col={rule.column}")
+    return "".join(f"{item};" for item in items)
+
+
+def _items(text: str) -> list[_Item] | None:
+    """None where the comment is not made of items alone."""
+    found: list[_Item] = []
+    for part in text.split(";"):
+        if not part.strip():
             continue
-        name, value = knob["name"].lower(), _QUOTED.sub(r"\2", knob["value"])
-        found = knobs.find(name)
-        if found.field == "expression":
-            fields |= _expression_fields(found.parse(value, name))
-        elif found.field is not None:
-            fields[found.field] = found.parse(value, name)
-    return fields or None
+        match = _ITEM.fullmatch(part)
+        if match is None:
+            return None
+        found.append(_Item(name=match["name"], value=match["value"], text=part.strip()))
+    return found
+
+
+def _spelled(name: str) -> str:
+    """As it must be spelled; the name of a partition as it is."""
+    rule = _RULE.fullmatch(name)
+    if rule is None:
+        return name.lower()
+    word = f"ttl_{rule['what'].lower()}"
+    return name[: -len(word)] + word
+
+
+def _rule_fields(items: list[_Item]) -> dict[str, Any]:
+    durations: dict[str | None, Interval] = {}
+    columns: dict[str | None, str] = {}
+    for item in items:
+        rule = _RULE.fullmatch(item.name)
+        assert rule is not None
+        if rule["what"] == "duration":
+            durations[rule["partition"]] = _seconds(item.value)
+        else:
+            columns[rule["partition"]] = _column(item.value)
+    return _rules(durations, columns).fields() if items else {}
+
+
+def _knob_fields(item: _Item) -> dict[str, Any]:
+    knob = knobs.find(item.name)
+    if knob.name not in _FITTING:
+        raise InvalidValue(
+            "COMMENT",
+            item.text,
+            f"may not say {knob.name}",
+            hint=f"set it by a statement: ALTER TABLE … SET ({knob.name} = …)",
+        )
+    value = knob.parse(_QUOTED.sub(r"\2", item.value), item.name)
+    if knob.field == "expression":
+        return _expression_fields(value)
+    return {} if knob.field is None else {knob.field: value}
 
 
 def _expression_fields(text: str) -> dict[str, Any]:
@@ -120,20 +189,6 @@ def _rules(durations: dict[str | None, Interval], columns: dict[str | None, str]
                 f"needs {rule.partition}_ttl_col=column, or a ttl_duration for the whole table",
             )
     return CommentRules(duration=durations.get(None), column=columns.get(None), partitions=partitions)
-
-
-def write_comment(rules: CommentRules) -> str:
-    """The comment that `parse_comment` reads as these rules."""
-    items: list[str] = []
-    if rules.duration is not None:
-        items.append(f"ttl_duration={rules.duration.to_seconds()}")
-    if rules.column is not None:
-        items.append(f"ttl_col={rules.column}")
-    for rule in rules.partitions:
-        items.append(f"{rule.partition}_ttl_duration={rule.after.to_seconds()}")
-        if rule.column is not None:
-            items.append(f"{rule.partition}_ttl_col={rule.column}")
-    return "".join(f"{item};" for item in items)
 
 
 def _seconds(text: str) -> Interval:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from lapse.ddl.comment import parse_comment_policy
 from lapse.ddl.cursor import Cursor
 from lapse.ddl.lexer import Kind
 from lapse.ddl.options import read_value
 from lapse.model import settings
+from lapse.model.policy import PolicyChange
 from lapse.model.statement import (
+    AlterTable,
     ControlJob,
     DropTable,
     JobAction,
@@ -54,6 +57,22 @@ def parse_rename_table(cursor: Cursor) -> RenameTable | None:
             break
     line, column = cursor.piece.place
     return RenameTable(text=cursor.piece.text, line=line, column=column, renames=tuple(renames))
+
+
+def parse_comment_on(cursor: Cursor) -> AlterTable | None:
+    """PostgreSQL's `COMMENT ON TABLE t IS '…'` where that declares a policy."""
+    if cursor.dialect != "postgres" or not cursor.take("COMMENT", "ON", "TABLE"):
+        return None
+    table = cursor.table_name()
+    if table is None or not cursor.take("IS") or cursor.kind() is not Kind.STRING:
+        return None
+    text = read_value(cursor, [cursor.next()])
+    fields = parse_comment_policy(text)
+    if fields is None or not cursor.done:
+        return None
+    line, column = cursor.piece.place
+    change = PolicyChange(set=fields, comment=text)
+    return AlterTable(text=cursor.piece.text, line=line, column=column, table=table, change=change)
 
 
 def parse_show(cursor: Cursor) -> ShowCreateTable | ShowList | None:
@@ -125,7 +144,8 @@ def parse_set_global(cursor: Cursor) -> list[SetGlobal]:
 
 
 def is_setting(name: str) -> bool:
-    return name.startswith("tidb_ttl_") or name in settings.SETTINGS
+    """`lapse_` is a prefix of no database: a misspelt one is told, not sent to the server."""
+    return name.startswith(("tidb_ttl_", "lapse_"))
 
 
 def _skip_assignment(cursor: Cursor) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lapse.ddl.cursor import Cursor, without
 from lapse.ddl.declaration import Declaration
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
-from lapse.model.statement import CreateTable
+from lapse.model.statement import CreateTable, DropTable
 from lapse.model.table import TableName
 
 
@@ -15,19 +15,22 @@ from lapse.model.table import TableName
 class _Header:
     table: TableName
     if_not_exists: bool
+    replaces: bool
     temporary: bool
 
 
-def parse_create_table(cursor: Cursor) -> CreateTable | None:
-    """None when it is no CREATE TABLE, or one without a TTL part."""
+def parse_create_table(cursor: Cursor) -> CreateTable | DropTable | None:
+    """None when it is no CREATE TABLE, or one without a TTL part that replaces no table."""
     header = _read_header(cursor)
     if header is None:
         return None
     declaration = Declaration(cursor)
     _read_options(cursor, declaration)
-    if not declaration.found:
-        return None
     line, column = cursor.piece.place
+    if not declaration.found:
+        if not header.replaces or header.temporary:
+            return None
+        return DropTable(text=cursor.piece.text, line=line, column=column, tables=(header.table,), replaced=True)
     return CreateTable(
         text=without(cursor.piece, declaration.cuts),
         line=line,
@@ -35,6 +38,7 @@ def parse_create_table(cursor: Cursor) -> CreateTable | None:
         table=header.table,
         change=declaration.change(),
         if_not_exists=header.if_not_exists,
+        replaces=header.replaces,
         temporary=header.temporary,
     )
 
@@ -42,7 +46,7 @@ def parse_create_table(cursor: Cursor) -> CreateTable | None:
 def _read_header(cursor: Cursor) -> _Header | None:
     if not cursor.take("CREATE"):
         return None
-    cursor.take("OR", "REPLACE")
+    replaces = cursor.take("OR", "REPLACE")
     cursor.take_any("GLOBAL", "LOCAL")
     temporary = cursor.take_any("TEMP", "TEMPORARY")
     cursor.take("UNLOGGED")
@@ -50,7 +54,9 @@ def _read_header(cursor: Cursor) -> _Header | None:
         return None
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     table = cursor.table_name()
-    return _Header(table=table, if_not_exists=if_not_exists, temporary=temporary) if table else None
+    if table is None:
+        return None
+    return _Header(table=table, if_not_exists=if_not_exists, replaces=replaces, temporary=temporary)
 
 
 def read_create(cursor: Cursor) -> Declaration | None:

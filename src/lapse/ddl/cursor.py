@@ -162,9 +162,15 @@ def without(piece: Piece, cuts: Iterable[Span]) -> str:
         head = source[position:start]
         if end >= piece.end or source[end] in SPACES + ",)":
             head = _rstrip(head)
+        elif head and head[-1] not in _APART and source[end] not in _APART:
+            head += " "
         kept += head
         position = max(position, end)
     return (kept + source[position : piece.end]).rstrip(SPACES)
+
+
+_APART = SPACES + "(),;"
+"""Two tokens with one of these between them do not become one."""
 
 
 def _merged(cuts: Iterable[Span]) -> list[Span]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lapse.ddl.comment import CommentRules
 from lapse.ddl.cursor import Cursor, Span
 from lapse.ddl.lexer import Token
 from lapse.ddl.script import place
-from lapse.errors import InvalidValue, PolicyConflict, SyntaxProblem
+from lapse.errors import PolicyConflict, SyntaxProblem
 from lapse.model import knobs
 from lapse.model.interval import Interval
 from lapse.model.policy import PolicyChange, removed_by_reset
@@ -51,6 +49,7 @@ class Declaration:
         self._notices: dict[str, None] = {}
         self._origins: set[Origin] = set()
         self._replaces_expiry = False
+        self._comment: str | None = None
 
     @property
     def found(self) -> bool:
@@ -69,7 +68,7 @@ class Declaration:
 
     def assign_knob(self, name: str, text: str, token: Token) -> None:
         """A storage parameter other than the expression."""
-        knob = find_knob(name)
+        knob = knobs.find(name)
         value = knob.parse(text, knob.name)
         self._origins.add(Origin.COCKROACH)
         if knob.notice:
@@ -93,18 +92,18 @@ class Declaration:
         self.assign("column", column, origin=Origin.TIDB, label="TTL", token=token)
         self.assign("interval", interval, origin=Origin.TIDB, label="TTL", token=token)
 
-    def assign_comment(self, rules: CommentRules, token: Token, *, replaces: bool) -> None:
+    def assign_comment(self, text: str, fields: Mapping[str, Any], token: Token, *, replaces: bool) -> None:
         """MyRocks's comment says all there is to say about expiry; in an ALTER it `replaces` what was said before."""
+        self._comment = text
         self._replaces_expiry = replaces
-        for field in (*_EXPIRY, "partitions"):
-            if field in self._set and self._set[field].origin is Origin.MYROCKS:
-                del self._set[field]
-        for field, value in rules.fields().items():
+        for field in [field for field, assignment in self._set.items() if assignment.origin is Origin.MYROCKS]:
+            del self._set[field]
+        for field, value in fields.items():
             self.assign(field, value, origin=Origin.MYROCKS, label="COMMENT", token=token)
 
     def reset(self, name: str, token: Token) -> None:
         self._origins.add(Origin.COCKROACH)
-        if find_knob(name).name == "ttl":
+        if knobs.find(name).name == "ttl":
             self._removal = token
             return
         for field in removed_by_reset([name]):
@@ -124,6 +123,7 @@ class Declaration:
             reset=frozenset() if self._removal else frozenset(reset),
             remove=self._removal is not None,
             notices=tuple(self._notices),
+            comment=None if self.cut_comments or self._origins != {Origin.MYROCKS} else self._comment,
         )
 
     def _refuse_contradictions(self) -> None:
@@ -148,20 +148,6 @@ class Declaration:
     def _conflict(self, message: str, token: Token) -> PolicyConflict:
         line, column = place(self._cursor.piece.source, token.start)
         return PolicyConflict(f"line {line}, column {column}: {message}")
-
-
-def find_knob(name: str) -> knobs.Knob:
-    """The knob of that name; an unknown one is refused with the closest that exists."""
-    knob = knobs.KNOBS.get(name.lower())
-    if knob is None:
-        raise InvalidValue("storage parameter", name, "is not known", hint=closest(name.lower(), knobs.KNOBS))
-    return knob
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
 
 
 def within(cursor: Cursor, token: Token, label: str, problem: SyntaxProblem) -> SyntaxProblem:

@@ -46,11 +46,10 @@ def tokenize(text: str, dialect: str, *, offset: int = 0) -> list[Token]:
     return [Token(kind, part, start + offset, key(kind, part)) for kind, part, start in scan(text, dialect)]
 
 
-def scan(text: str, dialect: str) -> Iterator[tuple[Kind, str, int]]:
-    """Kind, text and start of each token in turn: for texts too long to hold all their tokens."""
+def scan(text: str, dialect: str, position: int = 0) -> Iterator[tuple[Kind, str, int]]:
+    """Kind, text and start of each token in turn, from `position`: for texts too long to hold all their tokens."""
     match_at = _rules(dialect).match
     nests = dialect == "postgres"
-    position = 0
     while position < len(text):
         match = match_at(text, position)
         assert match is not None and match.lastgroup is not None, "the last rule takes any character"

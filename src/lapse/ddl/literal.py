@@ -47,12 +47,11 @@ def unquote(token: Token, dialect: str) -> str:
     body = text[1:] if text[0] in "eE" else text
     quote = body[0]
     value = body[1:-1].replace(quote * 2, quote)
-    return re.sub(r"\\(.)", _unescape, value, flags=re.DOTALL) if _has_escapes(token, dialect) else value
-
-
-def _unescape(match: re.Match[str]) -> str:
-    # MySQL keeps the backslash before the wildcards of LIKE; nothing Lapse reads has a use for that.
-    return _ESCAPES.get(match[1], match[1])
+    if not _has_escapes(token, dialect):
+        return value
+    # MySQL keeps the backslash before the wildcards of LIKE, where it is LIKE's own.
+    escape = r"\\([^%_])" if dialect == "mysql" else r"\\(.)"
+    return re.sub(escape, lambda match: _ESCAPES.get(match[1], match[1]), value, flags=re.DOTALL)
 
 
 def quote_text(value: str, *, backslashes: bool = False) -> str:

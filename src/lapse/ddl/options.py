@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lapse.ddl.comment import parse_comment
+from lapse.ddl.comment import parse_comment_policy
 from lapse.ddl.cursor import Cursor, Span, list_cuts
 from lapse.ddl.declaration import Declaration, Origin, within
 from lapse.ddl.lexer import Kind, Token
@@ -215,13 +215,14 @@ def _read_comment(cursor: Cursor, declaration: Declaration, *, replaces: bool) -
     start = cursor.index
     token = cursor.next()
     cursor.take("=")
-    text = cursor.peek()
-    rules = parse_comment(read_value(cursor, [text])) if text and text.kind in _TEXTS else None
-    if rules is None:
+    value = cursor.peek()
+    text = read_value(cursor, [value]) if value and value.kind in _TEXTS else ""
+    fields = parse_comment_policy(text)
+    if fields is None:
         cursor.index = start
         return False
     cursor.next()
-    declaration.assign_comment(rules, token, replaces=replaces)
+    declaration.assign_comment(text, fields, token, replaces=replaces)
     if declaration.cut_comments:
         declaration.cuts.append(cursor.span(start, cursor.index - 1))
     return True

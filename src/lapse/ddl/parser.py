@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from lapse.ddl.alter import parse_alter_table
 from lapse.ddl.control import (
+    parse_comment_on,
     parse_control_job,
     parse_drop_table,
     parse_rename_table,
@@ -57,7 +58,7 @@ def _pass_quickly(text: str, dialect: str) -> PassThrough | None:
     if match is None:
         return None
     verb = match[1].upper()
-    if verb in _PARSERS and _may_concern(verb, text):
+    if (verb in _PARSERS and _may_concern(verb, text)) or verb == "DELIMITER":
         return None
     body = text.strip(SPACES)
     if ";" in body:
@@ -90,8 +91,8 @@ def _may_concern(verb: str, text: str) -> bool:
         return "reloptions" in lowered or "@@" in lowered or ("[" in lowered and "show" in lowered)
     if verb == "CREATE":
         lowered = text.lower()
-        return "ttl" in lowered and "table" in lowered
-    return True
+        return "table" in lowered and ("ttl" in lowered or "replace" in lowered)
+    return verb != "COMMENT" or "ttl_" in text.lower()
 
 
 def _parse_piece(piece: Piece) -> list[Statement]:
@@ -110,6 +111,7 @@ def _set_global(cursor: Cursor) -> list[Statement]:
 _PARSERS: dict[str, Callable[[Cursor], Statement | list[Statement] | None]] = {
     "CREATE": parse_create_table,
     "ALTER": parse_alter_table,
+    "COMMENT": parse_comment_on,
     "DROP": parse_drop_table,
     "RENAME": parse_rename_table,
     "SHOW": parse_show,

@@ -5,6 +5,7 @@ What a dialect has no words for is refused: a declaration that says less than th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -179,7 +180,7 @@ def _check_comment(duration: Interval | None, column: str | None, partitions: tu
         if name is not None and (";" in name or name != name.strip() or not name):
             raise _unsupported("ttl_col", "myrocks", f"the name {name!r} cannot be written in a comment")
     for rule in partitions:
-        if ";" in rule.partition or "=" in rule.partition or rule.partition != rule.partition.strip():
+        if re.search(r"[\s;=]", rule.partition):
             raise _unsupported(
                 "ttl_duration of a partition", "myrocks", f"the name {rule.partition!r} cannot be written"
             )

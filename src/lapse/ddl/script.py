@@ -6,6 +6,7 @@ one inside the body of a trigger, a routine or an event.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ class Piece:
     """One statement: its own bytes without the `;`, comments before and inside it included, spaces around it not.
 
     `start` and `end` are offsets in `source`, the whole text. `verb` is the first word in upper case, '' for a comment
-    alone; `line` and `column` are where it stands.
+    alone, `EXECUTABLE` for a comment that MySQL executes; `line` and `column` are where it stands.
     """
 
     source: str
@@ -69,44 +70,103 @@ def pieces(text: str, dialect: str) -> Iterator[Piece]:
 def is_complete(text: str, dialect: str) -> bool:
     """Does the text end with the `;` of its last statement, so that what is typed next begins another one?"""
     probed = f"{text}\nprobe"
-    *_, last = pieces(probed, dialect)
-    return ";" in text and (last.line, last.column) == place(probed, len(text) + 1)
+    *before, last = pieces(probed, dialect)
+    return (bool(before) or ";" in text) and (last.line, last.column) == place(probed, len(text) + 1)
 
 
 @dataclass(slots=True)
 class _Span:
-    """A statement being read; `first` is where its first word or sign stands."""
+    """A statement being read; `first` is where its first word or sign stands, `next` what follows its end."""
 
     start: int = -1
     end: int = -1
     first: int = -1
+    next: int = -1
     verb: str = ""
     is_verb_settled: bool = False
 
+    def see(self, kind: Kind, part: str, start: int, dialect: str) -> None:
+        if self.start < 0:
+            self.start = start
+        self.end = start + len(part)
+        executable = dialect == "mysql" and part.startswith(_EXECUTABLE_COMMENTS)
+        if kind is Kind.COMMENT and not executable:
+            return
+        if self.first < 0:
+            self.first = start
+        if not self.is_verb_settled:
+            self.verb = EXECUTABLE if executable else part.upper() if kind is Kind.WORD else ""
+            self.is_verb_settled = part != "("
+
+
+EXECUTABLE = "/*!"
+_EXECUTABLE_COMMENTS = ("/*!", "/*M!")
+_DELIMITER_LINE = re.compile(
+    rf"(?:[{SPACES}]++|(?:\#|--(?=\s))[^\n]*+|/\*(?!M?!)(?:(?!\*/).)*+\*/)*+delimiter[ \t]++(\S++)[^\n]*+",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A command of MySQL's client, which dumps contain: statements end with something else from here on."""
+
 
 def _spans(text: str, dialect: str) -> Iterator[_Span]:
+    if dialect != "mysql" or "delimiter" not in text.lower():
+        yield from _spans_from(text, dialect, 0)
+        return
+    position, delimiter = 0, ";"
+    while position < len(text):
+        line = _DELIMITER_LINE.match(text, position)
+        if line is not None:
+            position, delimiter = line.end(), line[1]
+            continue
+        spans = _spans_from(text, dialect, position) if delimiter == ";" else _spans_until(text, position, delimiter)
+        span = next(spans, None)
+        if span is None:
+            return
+        yield span
+        position = span.next
+
+
+def _spans_from(text: str, dialect: str, position: int) -> Iterator[_Span]:
     span, body = _Span(), _Body(dialect)
-    for kind, part, start in scan(text, dialect):
+    for kind, part, start in scan(text, dialect, position):
         if kind is Kind.SPACE:
             continue
         if part == ";" and kind is Kind.PUNCTUATION and not body.is_open:
             if span.start >= 0:
+                span.next = start + 1
                 yield span
             span, body = _Span(), _Body(dialect)
             continue
-        if span.start < 0:
-            span.start = start
-        span.end = start + len(part)
-        if kind is Kind.COMMENT:
-            continue
-        if span.first < 0:
-            span.first = start
-        if not span.is_verb_settled:
-            span.verb = part.upper() if kind is Kind.WORD else ""
-            span.is_verb_settled = part != "("
-        if not body.is_plain:
+        span.see(kind, part, start, dialect)
+        if kind is not Kind.COMMENT and not body.is_plain:
             body.see(key(kind, part))
     if span.start >= 0:
+        span.next = len(text)
+        yield span
+
+
+def _spans_until(text: str, position: int, delimiter: str) -> Iterator[_Span]:
+    """The next statement, which ends with a delimiter that stands in no quote and no comment."""
+    span = _Span()
+    for kind, part, start in scan(text, "mysql", position):
+        if kind is Kind.SPACE:
+            continue
+        found = -1
+        if kind not in (Kind.STRING, Kind.QUOTED, Kind.COMMENT):
+            # It may stand at the end of a word, as in `END$$`, or be several tokens.
+            found = text.find(delimiter, start, start + len(part) + len(delimiter) - 1)
+        if found > start:
+            span.see(kind, text[start:found], start, "mysql")
+        if found >= 0:
+            span.next = found + len(delimiter)
+            if span.start < 0:
+                yield from _spans_until(text, span.next, delimiter)
+            else:
+                yield span
+            return
+        span.see(kind, part, start, "mysql")
+    if span.start >= 0:
+        span.next = len(text)
         yield span
 
 

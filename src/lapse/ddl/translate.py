@@ -5,7 +5,6 @@ Nodes are told by the name of their class, so this module does not import sqlglo
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection
 from typing import Any
@@ -30,6 +29,7 @@ from lapse.model.expression import (
     Text,
     Unary,
 )
+from lapse.model.suggestion import suggest_or_list
 
 MAX_DEPTH = 100
 
@@ -95,8 +95,8 @@ class Translator:
         folded = [column for column in self._columns if column.lower() == name.lower()]
         if len(folded) == 1:
             return ColumnRef(folded[0])
-        near = difflib.get_close_matches(name, list(self._columns), n=3, cutoff=0.5) or sorted(self._columns)
-        raise self._refuse(node, f"there is no column {name!r}", f"near it are: {', '.join(near)}")
+        hint = suggest_or_list(name, sorted(self._columns), "its columns are")
+        raise self._refuse(node, f"there is no column {name!r}", hint)
 
     def literal(self, node: Any) -> Node:
         return Text(node.this) if node.is_string else Number(node.this)
@@ -163,8 +163,7 @@ class Translator:
         zone = node.args["zone"]
         if type(zone).__name__ != "Literal" or zone.this.upper() != "UTC":
             raise self._refuse(node, "AT TIME ZONE takes 'UTC' only", "set ttl_time_zone for columns in another zone")
-        # Lapse's sessions run in UTC, so both directions of AT TIME ZONE 'UTC' are the same instant.
-        return Cast(self.translate(node.this), "timestamptz")
+        return Cast(self.translate(node.this), "utc")
 
     def condition(self, node: Any) -> Node:
         otherwise = node.args.get("false")

@@ -6,11 +6,12 @@ tables, installs what a policy needs in the database, and deletes expired rows i
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
@@ -18,14 +19,33 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lapse.clock import Clock
 from lapse.engines.features import Features
-from lapse.engines.values import Advice, Batch, Declared, Expiring, Footprint, Gauge, Survey, Target
-from lapse.errors import DatabaseError, LapseError
+from lapse.engines.values import (
+    Advice,
+    Batch,
+    Consequences,
+    Declared,
+    Expiring,
+    Footprint,
+    Gauge,
+    Place,
+    Stray,
+    Survey,
+    TableComment,
+    Target,
+    Touched,
+)
+from lapse.errors import Blocked, DatabaseError, LapseError
+from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path
 from lapse.model.policy import Policy
+from lapse.model.settings import Settings
 from lapse.model.table import Table, TableName
 
 Checkpoint = Callable[[Connection, Batch], None]
 """Called inside the transaction that deletes, so that counts and cursor commit with the rows or not at all."""
+
+
+R = TypeVar("R")
 
 
 class Deleter(ABC):
@@ -59,6 +79,8 @@ class Engine(ABC):
     catalog_schema: ClassVar[str | None] = None
     """Where Lapse's own tables live; None is the connection's own schema."""
     features: Features
+    user_database: Database
+    """Connections of the user's, with the settings that the server gives them and no others; none is used twice."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self.database = database
@@ -85,6 +107,15 @@ class Engine(ABC):
         """
         with self.connection() as connection, self.atomic(connection):
             yield connection
+
+    def user_connection(self) -> Connection:
+        """A connection for the user's own statements, each of which commits by itself; close it."""
+        return self.user_database.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def bookkeeping(self, connection: Connection) -> Iterator[None]:
+        """For Lapse's own statements on a connection of the user's: Lapse's settings inside, the user's after it."""
+        yield
 
     @abstractmethod
     def atomic(self, connection: Connection) -> AbstractContextManager[None]:
@@ -121,8 +152,24 @@ class Engine(ABC):
     def stopwatch(self, connection: Connection) -> datetime:
         """The server's real time, the same for the whole fleet and never injected: for measuring rates."""
 
+    def role(self, connection: Connection) -> str | None:
+        """The account whose session this is; None where the engine has none."""
+        return None
+
     def close(self) -> None:
         self.database.dispose()
+        self.user_database.dispose()
+
+    def check_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there are roles
+        """Raises CatalogError where the catalog could run code of a role with fewer rights than this one."""
+
+    def patiently(self, look: Callable[[], R]) -> R:
+        """Look at Lapse's own tables, which another process may be making at this very moment."""
+        return look()
+
+    def has_former_catalog(self, connection: Connection) -> bool:
+        """Is there a catalog in a place where earlier versions had it, from which `prepare_catalog` moves it?"""
+        return False
 
     def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
         """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
@@ -137,9 +184,21 @@ class Engine(ABC):
         """As the database spells it, with its schema. Raises TableNotFound."""
         return self.describe(connection, name).name
 
+    def comparable(self, connection: Connection, name: TableName) -> TableName:
+        """Equal for two names of one table, which need not exist: complete, in one case where case means nothing."""
+        return name
+
+    def after_rename(self, old: TableName, new: TableName) -> TableName:
+        """Where a table is once it was renamed to `new`."""
+        return TableName(new.name, new.schema or old.schema)
+
     @abstractmethod
     def tables(self, connection: Connection) -> list[TableName]:
         """Tables a policy could be declared on, Lapse's own left out."""
+
+    def range_column(self, connection: Connection, table: Table) -> str | None:
+        """The column whose ranges the table is partitioned by; None for every other table."""
+        return None
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         """The physical tables of a table: itself, or the leaf partitions."""
@@ -149,9 +208,9 @@ class Engine(ABC):
         """Their names alone, which may be much cheaper."""
         return [leaf.name for leaf in self.leaves(connection, table)]
 
-    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
-        """One leaf partition; None if there is no such."""
-        return next((leaf for leaf in self.leaves(connection, table) if leaf.name.partition == partition), None)
+    def leaf(self, connection: Connection, table: Table, name: TableName) -> Table | None:
+        """One leaf partition; None if the table has no such."""
+        return next((leaf for leaf in self.leaves(connection, table) if leaf.name == name), None)
 
     def discard(self, connection: Connection, name: TableName) -> None:
         """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
@@ -161,13 +220,80 @@ class Engine(ABC):
         """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
         return None
 
-    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
-        """Comments of tables that may hold a policy."""
+    def comments(self, connection: Connection) -> list[TableComment]:
+        """Comments of tables that may hold a policy, in a fixed number of statements."""
         return []
 
-    def identity(self, connection: Connection) -> str | None:
-        """What tells this database from a restored or cloned copy of it; None where nothing does."""
+    def set_comment(self, connection: Connection, name: TableName, text: str) -> None:
+        """Only where tables have comments."""
+        raise NotImplementedError
+
+    def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        """Does the engine's own TTL do what the table's comment says, so that Lapse deletes nothing?"""
+        return False
+
+    def check_declarer(self, connection: Connection, table: Table) -> None:  # noqa: B027 - only where there are roles
+        """Raises NotPermitted where the role of this connection could not delete the table's rows by itself."""
+
+    def briefly(self, connection: Connection) -> AbstractContextManager[None]:
+        """Inside, no statement of this connection's transaction waits for a lock for more than a second."""
+        return nullcontext()
+
+    @abstractmethod
+    def limited(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """Inside, statements that only read fail when they take longer or wait for a lock; none is open before."""
+
+    def place(self, connection: Connection) -> Place | None:
+        """Where this database is; None where it cannot be copied behind Lapse's back."""
         return None
+
+    # Arming
+
+    def table_id(self, connection: Connection, table: Table) -> str | None:
+        """What tells this table from another that takes its name; None where the database keeps nothing of the kind."""
+        return None
+
+    def arm(self, connection: Connection, declared: Declared) -> str:
+        """What a policy is declared on, as text: which table this is, and the columns that it reads."""
+        columns = []
+        for name in declared.columns_read:
+            column = declared.table.column(name)
+            columns.append([name, None if column is None else column.type.lower()])
+        return json.dumps({"table": self.table_id(connection, declared.table), "columns": columns})
+
+    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+        """Is this still what was armed, with everything that Lapse installed in place? Raises Blocked where it is not.
+
+        Returns the text to remember, which is another one where only the server's own number for the table has changed.
+        Asked before a job is created and before a task begins; deleters ask its core again in every transaction.
+        """
+        name, then, now = declared.table.name.whole, json.loads(armed), json.loads(self.arm(connection, declared))
+        if then["table"] != now["table"]:
+            raise Blocked(
+                BlockCode.TABLE_REPLACED,
+                f"table {name} is not the one that the policy was declared on: it was replaced by another of that name",
+                hint=f"check that the policy is meant for it, then: lapse resume URL {name}",
+            )
+        if then["columns"] != now["columns"]:
+            raise Blocked(
+                BlockCode.COLUMN_CHANGED,
+                f"a column of table {name} that the policy reads was changed: {_difference(then, now)}",
+                hint=f"check that the policy still means what it should, then: lapse resume URL {name}",
+            )
+        missing = self.missing_parts(connection, declared)
+        if missing:
+            raise Blocked(
+                BlockCode.PARTS_MISSING,
+                f"missing in the database: {', '.join(missing)}",
+                hint="lapse doctor URL --repair",
+            )
+        return armed
+
+    def renew_parts(self, connection: Connection, declared: Declared) -> None:  # noqa: B027 - only where they differ
+        """Bring what an earlier version of Lapse has installed up to date."""
+
+    def rearm(self, connection: Connection, declared: Declared) -> None:  # noqa: B027 - only where there is such a thing
+        """Make anew what knows the table by its identity: a person says that the policy is meant for it as it is."""
 
     # Policies
 
@@ -195,6 +321,14 @@ class Engine(ABC):
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
         """What `install` would have made but is not there: drift, in words."""
 
+    def strays(self, connection: Connection) -> list[Stray]:
+        """Partitions that jobs have detached and that no job will drop any more."""
+        return []
+
+    def mend(self, connection: Connection, stray: Stray) -> None:
+        """Make a stray partition what it was, inside the caller's transaction."""
+        raise NotImplementedError
+
     @abstractmethod
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
@@ -209,6 +343,10 @@ class Engine(ABC):
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        return []
+
+    def excess_privileges(self, connection: Connection) -> list[Advice]:
+        """What the role of this connection may do beyond what running jobs takes."""
         return []
 
     # Deleting
@@ -262,6 +400,15 @@ class Engine(ABC):
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         """Some rows that the target would delete."""
 
+    @abstractmethod
+    def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
+        """What foreign keys make of deleting the target's rows, of which there are about `expired`: rows that are held,
+        and rows that cascades delete or change, to any depth.
+
+        A bounded number of rows is read, for about so many `seconds`; None takes the time that an exact answer takes.
+        A large table that would have to be scanned, or that this role may not read, is left out and named.
+        """
+
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""
         return {}
@@ -270,7 +417,7 @@ class Engine(ABC):
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
         return 0
 
-    def gauges(self, connection: Connection) -> list[Gauge]:
+    def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         """How strained the server is, from what this role may read; cheap enough for once a second."""
         return []
 
@@ -281,24 +428,39 @@ class Engine(ABC):
 
     # Statements of the user's
 
-    def begin_implicitly(self, raw: Any, verb: str) -> None:  # noqa: B027 - only where the driver does not
-        """Open a transaction before a statement, where PEP 249 wants one and the driver would not."""
+    def set_autocommit(self, raw: Any, value: bool) -> None:  # noqa: B027 - only where the server begins by itself
+        """Whether each statement on a connection of the user's commits by itself."""
+
+    def begin_implicitly(self, raw: Any, verb: str) -> None:  # noqa: B027 - only where server and driver do not
+        """Open a transaction before a statement, where PEP 249 wants one and nothing else would."""
 
     @abstractmethod
     def create_statement(self, connection: Connection, table: Table) -> str:
         """`CREATE TABLE …` as the database remembers it."""
 
 
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    def words(columns: Sequence[Sequence[object]]) -> str:
+        return ", ".join(" ".join(str(part) for part in column) for column in columns)
+
+    return f"{words(then['columns'])} became {words(now['columns'])}"
+
+
 __all__ = [
     "Advice",
     "Batch",
     "Checkpoint",
+    "Consequences",
     "Declared",
     "Deleter",
     "Engine",
     "Expiring",
     "Footprint",
     "Gauge",
+    "Place",
+    "Stray",
     "Survey",
+    "TableComment",
     "Target",
+    "Touched",
 ]

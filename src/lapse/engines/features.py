@@ -31,6 +31,9 @@ class Features:
     concurrent_writers: bool
     """Can two tasks delete at the same time and both get on?"""
 
+    keeps_columns: bool
+    """Does the database itself refuse to drop a column that a policy reads?"""
+
     replicas: bool
     """Can scans be sent to a replica?"""
 
@@ -48,3 +51,18 @@ class Features:
 
     rows_per_task: int = 100_000
     """How many rows make a task: enough to outweigh the claiming of it, few enough that workers can share a table."""
+
+    keeps_history: bool = False
+    """Can a table keep rows that were deleted, as SYSTEM VERSIONING does?"""
+
+    replaces_tables: bool = False
+    """Is there a CREATE OR REPLACE TABLE, which puts another table in the place of one?"""
+
+    uuid_type: bool = True
+    """Is there a type UUID, or any name a type?"""
+
+    refuses_to_wait: bool = False
+    """Can one statement say that it will not wait for a row lock at all? If not, free rows are picked first."""
+
+    judges_by_own_clock: bool = False
+    """Does the server itself refuse to delete a row that has not expired by its own clock, whatever the cutoff?"""

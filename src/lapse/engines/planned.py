@@ -29,5 +29,6 @@ def refuse_taken_name(declared: Declared, previous: Policy | None) -> None:
     if becomes_managed(declared, previous) and declared.table.column(MANAGED_COLUMN):
         raise PolicyConflict(
             f"table {declared.table.name} already has a column {MANAGED_COLUMN}",
-            hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is",
+            hint=f"declare ttl_expiration_expression = '{MANAGED_COLUMN}' to use it as it is, or drop it first: "
+            f"ALTER TABLE {declared.table.name} DROP COLUMN {MANAGED_COLUMN}",
         )

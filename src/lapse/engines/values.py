@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lapse.model.expression import Node
+from lapse.model.expression import columns as expression_columns
 from lapse.model.job import Path
-from lapse.model.policy import Policy
-from lapse.model.table import Table
+from lapse.model.policy import ColumnExpiry, Policy
+from lapse.model.table import Table, TableName
 
+STATEMENT_SECONDS = 2.0
 GLANCED_BYTES = 512 << 20
 """A table up to this size is looked through in one statement before a job gets tasks."""
 
@@ -22,18 +24,59 @@ class Declared:
     policy: Policy
     expression: Node | None = None
 
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """Columns without which the policy means nothing."""
+        expiry = self.policy.expiry
+        if isinstance(expiry, ColumnExpiry):
+            return (expiry.column,)
+        assert self.expression is not None
+        return expression_columns(self.expression)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What a job works on: the rows of `declared` that have expired at `cutoff`, found by `path`."""
+    """What a job works on: the rows of `declared` that have expired at `cutoff`, found by `path`.
+
+    `armed` is what the policy was declared on: a batch deletes nothing from anything else. A statement of a batch takes
+    no longer than `statement_seconds`, where the engine can see to that.
+    """
 
     declared: Declared
     cutoff: datetime
     path: Path
+    armed: str = ""
+    statement_seconds: float = STATEMENT_SECONDS
 
     def may_be_glanced_through(self, size: int) -> bool:
         """May a table of so many bytes be read in one statement, to see whether anything has expired at all?"""
         return size <= GLANCED_BYTES and not self.declared.policy.select_rate_limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableComment:
+    """`owner` is None where tables have none; `is_own` says that the role of the connection owns the table.
+
+    `native` is the part of the comment that the engine itself obeys, where it may.
+    """
+
+    table: TableName
+    text: str
+    owner: str | None = None
+    is_own: bool = False
+    native: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a database is, to tell it from a copy of itself.
+
+    `incarnation` tells one running server and database, or one file, from every other: a restart or a failover changes
+    it, and so does a copy. `endpoint` is how this client reaches it: a copy is reached in another way.
+    """
+
+    incarnation: str
+    endpoint: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +150,31 @@ class Expiring:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Touched:
+    """Rows of one table that are deleted with the expired rows, or whose foreign key is set to NULL or its default."""
+
+    table: TableName
+    deleted: int = 0
+    unset: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consequences:
+    """What foreign keys make of a run.
+
+    `held` expired rows stay, because rows of `holders` refer to them. `touched` rows go or change with the others.
+    Where it is not `exact`, some of the expired rows were followed and speak for all. `unknown` tables were not looked
+    into.
+    """
+
+    held: int = 0
+    holders: tuple[TableName, ...] = ()
+    touched: tuple[Touched, ...] = ()
+    exact: bool = True
+    unknown: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
     """What the engine's own counters say about a table; None where it does not tell.
 
@@ -126,12 +194,26 @@ class Advice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stray:
+    """A partition that a job has detached and that no job will drop any more.
+
+    `id` is the database's own. `fix` is what a person can do; where it is None, `Engine.mend` puts it in order.
+    """
+
+    id: int
+    table: TableName
+    text: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Gauge:
     """One sign of strain on the server.
 
     Below `soft` there is room; at `soft` Lapse works no more than its mode allows; at `stop` it does nothing. `value`
     is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
-    smoothed before they are judged. `counter` values only grow: their rate per second is judged.
+    smoothed before they are judged. `counter` values only grow: their rate per second is judged. `settings` are those
+    that change its limits, or what it looks at.
     """
 
     name: str
@@ -142,3 +224,4 @@ class Gauge:
     averaged: bool = False
     counter: bool = False
     note: str | None = None
+    settings: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`type` is one of `CAST_TYPES`."""
+    """`type` is one of `CAST_TYPES` or `TIME_TYPES`."""
 
     operand: Node
     type: str
@@ -130,7 +130,8 @@ FUNCTIONS = frozenset("coalesce nullif greatest least lower upper length abs rou
 CHOICES = frozenset({"coalesce", "greatest", "least", "nullif"})
 """Functions whose result has the type of their arguments."""
 CAST_TYPES = frozenset("timestamptz timestamp date interval integer float text boolean".split())
-TIME_TYPES = frozenset({"timestamptz", "timestamp", "date"})
+TIME_TYPES = frozenset({"timestamptz", "timestamp", "date", "utc"})
+"""`utc` is AT TIME ZONE 'UTC': the same instant, or wall-clock time that is read in UTC whatever the policy's zone."""
 
 
 def children(node: Node) -> Iterator[Node]:

@@ -11,7 +11,8 @@ import calendar
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from math import ceil
 
 from lapse.errors import InvalidValue
 
@@ -180,6 +181,7 @@ _LADDER = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
 _INTERVAL_KEYWORD = re.compile(
     r"interval\s+(?:(?P<quantity>'[^']*'|[-+]?[\d.]+)\s+(?P<unit>[a-z_]+)|'(?P<plain>[^']*)')", re.IGNORECASE
 )
+_QUANTITY = re.compile(r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _PAIR = re.compile(r"\s*([-+]?\d+(?:\.\d+)?|[-+]?\.\d+)\s*([a-zµ]+)\s*,?", re.IGNORECASE)
 _CLOCK = re.compile(r"\s*([-+]?)(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d+)?))?")
 _ISO = re.compile(
@@ -225,10 +227,14 @@ def _parse_mysql(quantity: str | None, unit: str | None, name: str) -> Interval 
         return None
     quantity, unit = quantity.strip("'\" "), unit.upper()
     if "_" not in unit:
-        try:
-            number = Decimal(quantity)
-        except InvalidOperation:
-            raise _refusal(f"{quantity} {unit}", name) from None
+        if _QUANTITY.fullmatch(quantity) is None:
+            raise _refusal(f"{quantity} {unit}", name)
+        number = Decimal(quantity)
+        if unit != "SECOND" and number != number.to_integral_value():
+            # MySQL rounds it, PostgreSQL cuts it, and words such as '1.5 days' mean 36 hours.
+            raise InvalidValue(
+                name, f"{quantity} {unit}", "must be a whole number", hint="use a smaller unit: INTERVAL 36 HOUR"
+            )
         months, micros = _UNITS[unit.lower()]
         return _whole(number * months, number * micros, f"{quantity} {unit}", name)
     first, last = unit.split("_")
@@ -254,16 +260,18 @@ def _whole(months: Decimal, micros: Decimal, text: str, name: str) -> Interval:
     """Fractions of a month have no calendar meaning, so they are refused rather than rounded."""
     if months < 0 or micros < 0:
         raise InvalidValue(name, text, "must not be negative")
-    if months != int(months):
-        raise InvalidValue(name, text, "must not have a fraction of a month or year that is no whole month")
     if months > MAX_YEARS * MONTHS_PER_YEAR or micros > _MAX_MICROS:
         raise InvalidValue(name, text, f"must be at most {MAX_YEARS} years")
-    return Interval(months=int(months), micros=int(micros))
+    if months != int(months):
+        raise InvalidValue(name, text, "must not have a fraction of a month or year that is no whole month")
+    # Less than a microsecond is rounded up: a row is never expired early.
+    return Interval(months=int(months), micros=ceil(micros))
 
 
 def _refusal(text: str, name: str) -> InvalidValue:
     bare = re.fullmatch(r"\s*[-+]?[\d.]+\s*", text) is not None
-    return InvalidValue(name, text, "has no unit; write for example '" + text.strip() + " days'" if bare else ALLOWED)
+    example = f"'{text.strip()}s' for seconds, '{text.strip()} min', '{text.strip()} h' or '{text.strip()} days'"
+    return InvalidValue(name, text, f"has no unit; write {example}" if bare else ALLOWED)
 
 
 def _shift_months(moment: datetime, months: int) -> datetime:

@@ -17,16 +17,20 @@ class JobStatus(StrEnum):
     PAUSED = "paused"
     CANCELLING = "cancelling"
     FINISHED = "finished"
+    """No expired row that could be deleted is left."""
+    INCOMPLETE = "incomplete"
+    """It went through the whole table, and left rows that other sessions had locked; they are tried again soon."""
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     FAILED = "failed"
-    SKIPPED = "skipped"
 
     @property
     def is_active(self) -> bool:
         return self in ACTIVE_STATUSES
 
 
+THROUGH = (JobStatus.FINISHED, JobStatus.INCOMPLETE)
+"""The job has looked at every row."""
 ACTIVE_STATUSES = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.CANCELLING)
 """A physical table has at most one job in one of these."""
 
@@ -65,7 +69,11 @@ class KeyRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Rows of one task or job. `deleted` are rows that really went; `held` could not go and are still there."""
+    """Rows of one task or job. `deleted` are rows that really went.
+
+    Still there are those that were `held`, by a foreign key, a trigger or an error, and those that were `skipped`
+    because another session had locked them.
+    """
 
     selected: int = 0
     deleted: int = 0
@@ -120,7 +128,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """`fence` grows with every claim: a write that carries an older one is refused."""
+    """`fence` grows with every claim: a write that carries an older one is refused. `failures` are those in a row."""
 
     id: int
     job_id: int
@@ -132,3 +140,4 @@ class Task:
     owner: str | None
     status: TaskStatus
     counts: Counts
+    failures: int = 0

@@ -17,6 +17,7 @@ from cronsim import CronSim, CronSimError
 from lapse.errors import InvalidValue
 from lapse.model import interval
 from lapse.model.interval import SECOND, Interval
+from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import TimeFormat
 
 HIDE_CHOICES = ("off", "view", "policy")
@@ -48,7 +49,8 @@ class Knob:
 def find(name: str) -> Knob:
     knob = KNOBS.get(name.lower())
     if knob is None:
-        raise InvalidValue("storage parameter", name, "is not known", hint=f"known parameters: {', '.join(KNOBS)}")
+        hint = suggest_or_list(name, KNOBS, "known parameters:")
+        raise InvalidValue("storage parameter", name, "is not known", hint=hint)
     return knob
 
 
@@ -89,6 +91,10 @@ def _integer(low: int, high: int) -> Callable[[str, str], int]:
         return int(text)
 
     return parse
+
+
+def _interval(text: str, name: str) -> Interval:
+    return interval.parse(text, name=name)
 
 
 def _positive_interval(text: str, name: str) -> Interval:
@@ -147,7 +153,12 @@ def _time_zone(text: str, name: str) -> str:
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise InvalidValue(name, text, "must be an IANA time zone such as 'UTC' or 'Europe/Berlin'") from None
+        raise InvalidValue(
+            name,
+            text,
+            "must be an IANA time zone such as 'UTC' or 'Europe/Berlin'",
+            hint="a fixed offset is written 'Etc/GMT+8', which is 8 hours behind UTC (-08:00)",
+        ) from None
     return zone
 
 
@@ -286,7 +297,7 @@ KNOBS: dict[str, Knob] = {
             name="ttl_time_zone",
             field="time_zone",
             default="UTC",
-            help="Zone of columns that store wall-clock time without one.",
+            help="Zone of times that are stored without one; must be given where the server's own zone is not UTC.",
             allowed="an IANA time zone",
             parse=_time_zone,
         ),
@@ -332,10 +343,19 @@ KNOBS: dict[str, Knob] = {
             name="ttl_guard",
             field="guard",
             default="on",
-            help="Hold the first run for confirmation when it would delete more than half of a table, or when the "
+            help="Let the first run wait for confirmation when it would delete more than half of a table, or when the "
             "oldest row is from an implausible time.",
             allowed="'on' or 'off'",
             parse=_boolean,
+        ),
+        Knob(
+            name="ttl_grace",
+            field="grace",
+            default="10 minutes",
+            help="Workers delete nothing for this long after the policy was declared or shortened; `lapse run` does "
+            "not wait.",
+            allowed="a duration, or '0 seconds'",
+            parse=_interval,
         ),
         Knob(
             name="ttl_range_concurrency",

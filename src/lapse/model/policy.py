@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from lapse.errors import PolicyConflict
 from lapse.model import interval, knobs
-from lapse.model.interval import DAY, Interval
+from lapse.model.interval import DAY, MINUTE, Interval
 from lapse.model.table import MANAGED_COLUMN, TimeFormat
 
 DEFAULT_DELETE_WITHIN = Interval(micros=DAY)
+DEFAULT_GRACE = Interval(micros=10 * MINUTE)
+_SOME_DAY = datetime(2024, 1, 31, tzinfo=UTC)
+"""Intervals with months are compared from here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +70,14 @@ class Policy:
     label_metrics: bool = False
     select_as_of_system_time: Interval | None = None
     adaptive: bool = True
-    time_zone: str = "UTC"
+    time_zone: str | None = None
     time_format: TimeFormat | None = None
     hide_expired: str = "off"
     partition_drop: bool = False
     replication_origin: str | None = None
     delete_within: Interval = DEFAULT_DELETE_WITHIN
     guard: bool = True
+    grace: Interval = DEFAULT_GRACE
     partitions: tuple[PartitionRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,6 +101,11 @@ class Policy:
             return ColumnExpiry(column=self.column, after=self.interval)
         return ColumnExpiry(column=MANAGED_COLUMN, after=Interval())
 
+    @property
+    def zone(self) -> str:
+        """Where wall-clock times are read."""
+        return self.time_zone or "UTC"
+
     def for_partition(self, partition: str) -> Policy:
         """The policy of one partition, its own rule applied."""
         rule = next((r for r in self.partitions if r.partition == partition), None)
@@ -112,13 +122,25 @@ class Policy:
 
     def same_expiry(self, other: Policy) -> bool:
         """Do both delete the same rows at the same time? Knobs may differ."""
-        return (self.expiry, self.expire_after, self.time_zone, self.time_format, self.partitions) == (
+        return (self.expiry, self.expire_after, self.zone, self.time_format, self.partitions) == (
             other.expiry,
             other.expire_after,
-            other.time_zone,
+            other.zone,
             other.time_format,
             other.partitions,
         )
+
+    def may_expire_sooner_than(self, other: Policy) -> bool:
+        """May a row expire by this policy that would still live by the other?"""
+        if self.same_expiry(other):
+            return False
+        mine, others = self.expiry, other.expiry
+        if not (isinstance(mine, ColumnExpiry) and isinstance(others, ColumnExpiry)) or mine.column != others.column:
+            return True
+        like_mine = replace(other, column=mine.column, interval=mine.after, expire_after=self.expire_after)
+        if not self.same_expiry(like_mine) or mine.column == MANAGED_COLUMN:
+            return True
+        return mine.after.added_to(_SOME_DAY) < others.after.added_to(_SOME_DAY)
 
     def to_json(self) -> str:
         """Only what differs from the defaults, as text a person can read."""
@@ -167,12 +189,16 @@ _EXCLUSIVE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyChange:
-    """What a statement does to a policy: values to set, fields to reset, or the removal of everything."""
+    """What a statement does to a policy: values to set, fields to reset, or the removal of everything.
+
+    `comment` is the table's comment where that, and nothing else, says it: the policy then follows the comment.
+    """
 
     set: Mapping[str, Any]
     reset: frozenset[str] = frozenset()
     remove: bool = False
     notices: tuple[str, ...] = ()
+    comment: str | None = None
 
     def apply_to(self, policy: Policy | None, table: str) -> Policy | None:
         """The policy afterwards; None when nothing is left of it."""

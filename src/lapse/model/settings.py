@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any
 
-from lapse.errors import InvalidValue, NotFound
+from lapse.errors import InvalidValue
 from lapse.model import interval
 from lapse.model.interval import Interval
+from lapse.model.suggestion import suggest_or_list
 
 MAX_INT = 2**63 - 1
 MAX_BATCH = 10_240
@@ -18,7 +19,11 @@ MAX_WORKERS = 256
 HOURLY = "@hourly"
 CLOCK_HOLD = "lapse_clock_hold"
 """Stored beside the settings, but not one: why the database's clock is not trusted, until somebody confirms it."""
+STORED_GATE = "lapse_gate_sql"
+"""Once a setting: a query in a table runs with the rights of the worker, not of its author. One that is still there
+keeps every job from running, since a gate must not open by itself."""
 MODES = ("whisper", "gentle", "fast")
+EVERYONE = "*"
 AUTO = -1
 """`tidb_ttl_running_tasks`: Lapse decides."""
 
@@ -66,13 +71,18 @@ class Settings:
     history_retention: Interval
     heartbeat_interval: Interval
     mode: str
-    gate_sql: str
+    gate_patience: Interval
+    replicas: str
+    replica_lag_limit: Interval
+    statement_timeout: Interval
+    trusted_owners: str
     clock_hold: str | None = None
+    stored_gate: bool = False
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Settings:
         values = {field: read(name, texts.get(name)) for field, name in _FIELDS.items()}
-        return cls(**values, clock_hold=texts.get(CLOCK_HOLD))
+        return cls(**values, clock_hold=texts.get(CLOCK_HOLD), stored_gate=bool(texts.get(STORED_GATE)))
 
     def obstacle(self, now: datetime) -> str | None:
         """What keeps every job from running now."""
@@ -80,7 +90,21 @@ class Settings:
             return "tidb_ttl_job_enable is OFF"
         if self.clock_hold is not None:
             return self.clock_hold
+        if self.stored_gate:
+            return (
+                f"the query in {STORED_GATE} is not run: give it to the workers as $LAPSE_GATE_SQL and delete that row"
+            )
         return None if self.window_is_open(now) else "outside the schedule window"
+
+    def trusts(self, owner: str | None) -> bool:
+        """Are the comments on this role's tables obeyed? Where tables have no owners, only everyone can be trusted."""
+        return self.trusted_owners == EVERYONE or (owner is not None and owner in self.trusted_owners.split(", "))
+
+    def counts_replica(self, name: str) -> bool:
+        """Does the lag of the replica with this name count?"""
+        names = [each for each in self.replicas.split(", ") if each]
+        wanted = [each for each in names if not each.startswith("-")]
+        return f"-{name}" not in names and (not wanted or name in wanted or EVERYONE in wanted)
 
     def window_is_open(self, now: datetime) -> bool:
         """The window includes its last minute and may cross midnight."""
@@ -111,7 +135,8 @@ def find(name: str) -> Setting:
     try:
         return SETTINGS[name.lower()]
     except KeyError:
-        raise NotFound(f"there is no setting {name!r}", hint=f"known settings: {', '.join(sorted(SETTINGS))}") from None
+        hint = suggest_or_list(name, sorted(SETTINGS), "known settings:")
+        raise InvalidValue("setting", name, "is not known", hint=hint) from None
 
 
 def _boolean(text: str, name: str) -> bool:
@@ -148,8 +173,11 @@ def _mode(text: str, name: str) -> str:
     return word
 
 
-def _text(text: str, name: str) -> str:
-    return text.strip()
+def _names(text: str, name: str) -> str:
+    names = [each.strip() for each in text.split(",")]
+    if EVERYONE in names and names != [EVERYONE]:
+        raise InvalidValue(name, text, f"must be names separated by commas, or {EVERYONE} alone")
+    return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def _run_interval(text: str, name: str) -> Interval | None:
@@ -270,11 +298,42 @@ SETTINGS: dict[str, Setting] = {
             parse=_mode,
         ),
         Setting(
-            name="lapse_gate_sql",
+            name="lapse_gate_patience",
+            default="10 minutes",
+            allowed="a duration",
+            help="A table whose job has waited at a closed gate for longer is shown as blocked; the job keeps trying.",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_replicas",
             default="",
-            allowed="a query that gives one number",
-            help="A gate of your own: while the query gives more than zero, or fails, nothing is deleted.",
-            parse=_text,
+            allowed="names separated by commas",
+            help="The replicas whose lag counts, by their application_name (PostgreSQL); empty is all of them, and "
+            "-name leaves one out, such as a standby that is delayed on purpose.",
+            parse=_names,
+        ),
+        Setting(
+            name="lapse_replica_lag_limit",
+            default="5 seconds",
+            allowed="a duration",
+            help="Nothing is deleted while a replica is further behind; from 30 % of it on Lapse yields.",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_statement_timeout",
+            default="2 seconds",
+            allowed="a duration",
+            help="A delete that takes longer is cut short and tried with fewer rows; a single row that takes longer is "
+            "held (PostgreSQL).",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_trusted_owners",
+            default="",
+            allowed=f"names of roles separated by commas, or {EVERYONE}",
+            help="Owners on whose tables a policy in a comment is obeyed, besides the worker's own role; elsewhere "
+            f"it is a proposal. {EVERYONE} obeys every comment, also where tables have no owners.",
+            parse=_names,
         ),
     )
 }
@@ -294,5 +353,9 @@ _FIELDS = {
     "history_retention": "lapse_history_retention",
     "heartbeat_interval": "lapse_heartbeat_interval",
     "mode": "lapse_mode",
-    "gate_sql": "lapse_gate_sql",
+    "gate_patience": "lapse_gate_patience",
+    "replicas": "lapse_replicas",
+    "replica_lag_limit": "lapse_replica_lag_limit",
+    "statement_timeout": "lapse_statement_timeout",
+    "trusted_owners": "lapse_trusted_owners",
 }

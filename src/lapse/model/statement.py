@@ -39,6 +39,7 @@ class CreateTable:
     table: TableName
     change: PolicyChange
     if_not_exists: bool = False
+    replaces: bool = False
     temporary: bool = False
 
 
@@ -60,12 +61,13 @@ class AlterTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DropTable:
-    """`DROP TABLE`: policies go with their tables."""
+    """`DROP TABLE`, or MariaDB's `CREATE OR REPLACE TABLE` (`replaced`): policies go with their tables."""
 
     text: str
     line: int = 1
     column: int = 1
     tables: tuple[TableName, ...]
+    replaced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,13 +86,17 @@ class RenameTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlterColumn:
-    """`ALTER TABLE` that drops, renames or retypes columns, on which a policy may depend."""
+    """`ALTER TABLE` that drops, renames or retypes columns, on which a policy may depend.
+
+    `may_remove_ttl` is the `ALTER TABLE t DROP TTL` of CockroachDB's proposal, unless the table has such a column.
+    """
 
     text: str
     line: int = 1
     column: int = 1
     table: TableName
     actions: tuple[tuple[ColumnAction, str], ...]
+    may_remove_ttl: bool = False
 
 
 class Show(StrEnum):

@@ -8,18 +8,36 @@ from enum import StrEnum
 MANAGED_COLUMN = "crdb_internal_expiration"
 """The column Lapse adds for `ttl_expire_after`; CockroachDB's name, so that its statements run as written."""
 
+CATALOG_TABLES = frozenset(
+    f"lapse_{name}"
+    for name in ("meta", "policy", "policy_version", "table", "job", "task", "leaving", "setting", "worker", "rate")
+)
+"""Lapse's own tables, which no policy is for. Every other table is the user's, however it is called."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """`schema` is None for the connection's own schema; `partition` names one leaf of a partitioned table."""
+    """`schema` is None for the connection's own schema; `partition` names one leaf of a partitioned table.
+
+    `partition_schema` is the leaf's schema where that is not its table's.
+    """
 
     name: str
     schema: str | None = None
     partition: str | None = None
+    partition_schema: str | None = None
 
     def __str__(self) -> str:
         text = f"{self.schema}.{self.name}" if self.schema else self.name
-        return f"{text}[{self.partition}]" if self.partition else text
+        if self.partition is None:
+            return text
+        leaf = f"{self.partition_schema}.{self.partition}" if self.partition_schema else self.partition
+        return f"{text}[{leaf}]"
+
+    @property
+    def whole(self) -> TableName:
+        """The table itself, of which this may be a leaf."""
+        return TableName(self.name, self.schema)
 
 
 class TableKind(StrEnum):
@@ -56,12 +74,14 @@ class FkAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """`type` is the type as declared; `generated` columns cannot be written."""
+    """`type` is the type as declared; `generated` columns cannot be written. A `custom` type has operators that are not
+    the server's own."""
 
     name: str
     type: str
     nullable: bool = True
     generated: bool = False
+    custom: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from time import monotonic
+from pathlib import Path
+
+from lapse.catalog import Catalog, meta
+from lapse.clock import SystemClock
+from lapse.runner.retry import retried
 
 TOLERANCE = timedelta(minutes=10)
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def since_boot() -> float:
+    """Seconds that cannot be set, the same for all processes of this machine; they go on while it sleeps, on Linux."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class ClockWatch:
     """Compares the database's clock with how much time has passed here since it was last looked at."""
 
-    def __init__(self, elapsed: Callable[[], float] = monotonic) -> None:
+    def __init__(self, elapsed: Callable[[], float] = since_boot) -> None:
         self._elapsed = elapsed
         self._last: tuple[datetime, float] | None = None
 
@@ -24,3 +37,24 @@ class ClockWatch:
             return None
         ahead = (now - last[0]) - timedelta(seconds=here - last[1])
         return ahead if ahead > TOLERANCE else None
+
+    @retried
+    def recall(self, catalog: Catalog, now: datetime) -> None:
+        """Go on from what an earlier process on this machine has seen, before the first look; a run is short.
+
+        A boot begins the seconds anew, and another machine has others: then there is nothing to go on from.
+        """
+        if self._last is not None or not isinstance(catalog.engine.clock, SystemClock | None):
+            return
+        boot = None
+        with suppress(OSError):
+            boot = BOOT_ID.read_text().strip()
+        if boot is None:
+            return
+        with catalog.writing(durable=False) as connection:
+            before = meta.read_fact(connection, meta.CLOCK_SEEN)
+            seen = json.loads(before) if before else {}
+            if seen.get("boot") == boot:
+                self._last = datetime.fromisoformat(seen["now"]), float(seen["elapsed"])
+            here = {"boot": boot, "now": now.isoformat(), "elapsed": self._elapsed()}
+            meta.replace_fact(connection, meta.CLOCK_SEEN, before, json.dumps(here))

@@ -6,6 +6,8 @@ Effort goes up slowly and down at once. Every reason is kept, for the status and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Lock
 from time import monotonic
@@ -14,7 +16,8 @@ from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, settings
 from lapse.engines.base import Gauge
-from lapse.errors import LapseError
+from lapse.errors import Blocked, LapseError
+from lapse.model.blocked import BlockCode
 from lapse.model.settings import Settings
 from lapse.runner.service import Service
 
@@ -31,11 +34,14 @@ SMOOTHING = 0.3
 RECOVERY_PER_SECOND = 0.1
 """How fast effort comes back."""
 SMALLEST_POSITIVE = 1e-12
+GATE_NAME, GATE_FROM = "gate_sql", ("$LAPSE_GATE_SQL",)
 FIRST_READING_SECONDS = 5.0
 FIRST_LOOKS, FIRST_LOOK_SECONDS = 3, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
 YIELDING_SECONDS = 1.0
 """Between two looks at the gauges beside an application."""
+STALE_SECONDS = 1.0
+"""A task that begins after nothing was at work for this long waits for a new reading."""
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
 HEAD_START = 2
@@ -56,6 +62,7 @@ class Reading:
     pressure: float
     stops: bool
     note: str | None = None
+    settings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.value is None:
@@ -71,9 +78,11 @@ class Controller(Service):
     seconds = 0.25
     at_once = True
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, gate_sql: str | None = None) -> None:
         super().__init__()
         self._catalog = catalog
+        self._gate_sql = gate_sql
+        self._closed_at: float | None = None
         self._lock = Lock()
         self._smoothed: dict[str, float] = {}
         self._counters: dict[str, tuple[float, float]] = {}
@@ -84,6 +93,24 @@ class Controller(Service):
         self._growth = _Growth()
         self._known = Event()
         self._known.set()
+        self._tasks_at_work = 0
+        self._read_at = float("-inf")
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While a task runs. Without any the gauges are not read: nobody would use them."""
+        with self._lock:
+            self._tasks_at_work += 1
+            is_stale = monotonic() - self._read_at > STALE_SECONDS
+            if is_stale and self._thread is not None:
+                self._known.clear()
+        if is_stale:
+            self.wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tasks_at_work -= 1
 
     def start(self) -> None:
         self._known.clear()
@@ -94,6 +121,8 @@ class Controller(Service):
         return YIELDING_SECONDS if self._yields() else self.seconds
 
     def run_once(self) -> None:
+        if self._known.is_set() and self._thread is not None and not self._tasks_at_work:
+            return
         try:
             with self._catalog.reading() as connection:
                 current = settings.load_settings(connection)
@@ -105,6 +134,9 @@ class Controller(Service):
             with self._lock:
                 self._mode = current.mode
                 self.readings = readings
+                self._read_at = monotonic()
+                is_closed = any(reading.stops for reading in readings)
+                self._closed_at = (self._closed_at or monotonic()) if is_closed else None
                 self._move_duty()
                 self._growth.observe(strained=self._pressure() > FREE_BELOW)
         finally:
@@ -112,9 +144,9 @@ class Controller(Service):
             self._known.set()
 
     def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
-        gauges = self._catalog.engine.gauges(connection)
-        if current.gate_sql:
-            gauges = [*gauges, self._custom(connection, current.gate_sql)]
+        gauges = self._catalog.engine.gauges(connection, current)
+        if self._gate_sql:
+            gauges = [*gauges, self._custom(connection, self._gate_sql)]
         return tuple(self._judge(gauge) for gauge in gauges)
 
     def stop_reason(self) -> str | None:
@@ -123,6 +155,19 @@ class Controller(Service):
         with self._lock:
             stopping = next((reading for reading in self.readings if reading.stops), None)
         return f"gate: {stopping}" if stopping else None
+
+    def shut_gate(self, patience: float) -> Blocked | None:
+        """The gate that has been closed for longer than `patience` seconds, and what opens it."""
+        with self._lock:
+            closed = self._closed_at is not None and monotonic() - self._closed_at > patience
+            shut = next((reading for reading in self.readings if closed and reading.stops), None)
+        if shut is None:
+            return None
+        said = f" ({shut.note})" if shut.note else ""
+        limit = f", the limit is {shut.stop:.3g}{shut.unit}" if shut.stop > SMALLEST_POSITIVE else ""
+        text = f"the gate {shut.name} stays closed: {shut.value:.3g}{shut.unit}{said}{limit}"
+        hint = f"its job goes on when it opens; see {' and '.join(shut.settings)}" if shut.settings else None
+        return Blocked(BlockCode.GATE, text, hint=hint)
 
     def pause_after(self, seconds: float, busy: float, *, urgent: bool = False) -> tuple[float, str | None]:
         """How long to rest after a batch that took `seconds`, of which the server was `busy`, and why.
@@ -170,8 +215,10 @@ class Controller(Service):
                 value = engine.scalar(connection, sql)
         except (LapseError, ValueError) as error:
             # A gate that cannot be read is closed.
-            return Gauge(name="lapse_gate_sql", value=1.0, soft=1.0, stop=0.0, note=str(error).splitlines()[0])
-        return Gauge(name="lapse_gate_sql", value=value, soft=1.0, stop=SMALLEST_POSITIVE)
+            return Gauge(
+                name=GATE_NAME, value=1.0, soft=1.0, stop=0.0, note=str(error).splitlines()[0], settings=GATE_FROM
+            )
+        return Gauge(name=GATE_NAME, value=value, soft=1.0, stop=SMALLEST_POSITIVE, settings=GATE_FROM)
 
     def _judge(self, gauge: Gauge) -> Reading:
         value = gauge.value
@@ -190,6 +237,7 @@ class Controller(Service):
             pressure=pressure,
             stops=value is not None and value >= gauge.stop,
             note=gauge.note,
+            settings=gauge.settings,
         )
 
     def _rate(self, name: str, value: float) -> float:
@@ -248,9 +296,9 @@ class _Growth:
         self.tasks += 1
 
 
-def describe_gauges(catalog: Catalog) -> tuple[Reading, ...]:
+def describe_gauges(catalog: Catalog, gate_sql: str | None) -> tuple[Reading, ...]:
     """One reading of every gauge, for people."""
-    controller = Controller(catalog)
+    controller = Controller(catalog, gate_sql)
     try:
         controller.run_once()
     except LapseError:

@@ -8,17 +8,19 @@ from dataclasses import replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.catalog import Catalog, policies, settings, tasks
+from lapse.catalog import Catalog, meta, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
-from lapse.ddl import render_options
+from lapse.catalog.schema import metadata
+from lapse.ddl import render_options, without_policy
 from lapse.engines.base import Declared
-from lapse.errors import LapseError, PolicyConflict, TableNotFound
+from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 from lapse.runner import declared as declaring
+from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
 
@@ -35,14 +37,22 @@ class Declarer:
         connection = self._catalog.bind(connection)
         self._catalog.ensure(connection)
         stored = policies.find_policy(connection, table.name)
-        previous = stored.policy if stored else None
+        follows = change.comment is not None and (stored is None or stored.source == policies.COMMENT)
+        previous = stored.policy if stored and not follows else None
         wanted = change.apply_to(previous, str(table.name))
         if wanted is None:
             if stored is None:
                 raise PolicyConflict(f"table {table.name} has no TTL, so there is nothing to remove")
             self.remove(connection, stored)
+            self._clear_comment(connection, table)
             return change.notices
-        return (*change.notices, *self._put(connection, table, wanted, stored, source))
+        text = stored.source_text if stored and source == policies.COMMENT else None
+        if follows:
+            # A comment says all there is to say, but for a pause that a person asked for.
+            source, text = policies.COMMENT, change.comment
+            if stored is not None and "pause" not in change.set:
+                wanted = replace(wanted, pause=stored.policy.pause)
+        return (*change.notices, *self._put(connection, table, wanted, stored, source, text))
 
     def put(self, connection: Connection, name: TableName, wanted: Policy, source: str) -> tuple[str, ...]:
         """Make `wanted` the policy of a table, whatever it was before; returns notices."""
@@ -50,8 +60,27 @@ class Declarer:
         stored = policies.find_policy(connection, table.name)
         return self._put(connection, table, wanted, stored, source)
 
+    def _clear_comment(self, connection: Connection, table: Table) -> None:
+        """What a comment declares would come back."""
+        # Uninstalling may have changed it.
+        comment = self._engine.describe(connection, table.name).comment or ""
+        left = without_policy(comment)
+        if left == comment:
+            return
+        try:
+            with self._engine.atomic(connection):
+                self._engine.set_comment(connection, table.name, left)
+        except NotPermitted:
+            meta.reject_comment(connection, table.name, comment)
+
     def _put(
-        self, connection: Connection, table: Table, wanted: Policy, stored: StoredPolicy | None, source: str
+        self,
+        connection: Connection,
+        table: Table,
+        wanted: Policy,
+        stored: StoredPolicy | None,
+        source: str,
+        source_text: str | None = None,
     ) -> tuple[str, ...]:
         previous = stored.policy if stored else None
         declared = declaring.declare(table, wanted)
@@ -59,28 +88,20 @@ class Declarer:
         try:
             self._engine.install(connection, declared, previous)
             with self._engine.atomic(connection):
-                self._save(connection, table.name, wanted, stored, source)
+                self._save(connection, table.name, wanted, stored, source, source_text)
         except (LapseError, DBAPIError):
             self._undo(connection, declared, previous)
             raise
         return tuple(notices)
 
-    def disarm(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
-        """Pause a policy in the catalog alone, saying why on each of its physical tables."""
-        paused = replace(stored.policy, pause=True)
-        policies.save_policy(
-            connection,
-            stored.table,
-            paused,
-            reloptions=render_options(paused),
-            recurrence=recurrence(paused),
-            source=stored.source,
-            fingerprint=stored.fingerprint,
-            now=self._engine.now(connection),
-        )
-        self._end_jobs(connection, stored, reason)
-        for part in policies.list_tables(connection, stored.id):
-            policies.set_trouble(connection, part.id, reason)
+    def arm(self, connection: Connection, stored: StoredPolicy) -> None:
+        """A person says that the policy is meant for its table as it is now. Raises Blocked where parts are missing."""
+        declared = declaring.load(self._engine, connection, stored)
+        self._engine.rearm(connection, declared)
+        armed = self._engine.check_armed(connection, declared, self._engine.arm(connection, declared))
+        policies.set_armed(connection, stored.id, armed, declaring.fingerprint(declared))
+        policies.end_grace(connection, stored.id)
+        policies.unblock_tables(connection, stored.id)
 
     def _undo(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
         """Put the database back where a rollback does not. What even that cannot mend, `doctor` finds."""
@@ -94,34 +115,59 @@ class Declarer:
                 self._engine.install(connection, declaring.declare(table, previous), declared.policy)
 
     def _save(
-        self, connection: Connection, name: TableName, wanted: Policy, stored: StoredPolicy | None, source: str
+        self,
+        connection: Connection,
+        name: TableName,
+        wanted: Policy,
+        stored: StoredPolicy | None,
+        source: str,
+        source_text: str | None,
     ) -> None:
         now = self._engine.now(connection)
         declared = declaring.declare(self._engine.describe(connection, name), wanted)
-        saved = policies.save_policy(
-            connection,
-            name,
-            wanted,
-            reloptions=render_options(wanted),
-            recurrence=recurrence(wanted),
-            source=source,
-            fingerprint=declaring.fingerprint(declared),
-            now=now,
-        )
+        place = self._engine.place(connection)
+        if place is not None:
+            note_place(connection, place)
+        # Another knob is no word about which table is meant: what was armed stays armed.
+        means_the_same = stored is not None and wanted.same_expiry(stored.policy)
+        kept = stored if means_the_same and stored is not None and stored.armed is not None else None
+        grace = stored.grace_until if stored is not None else None
+        if stored is None or wanted.may_expire_sooner_than(stored.policy):
+            grace = wanted.grace.added_to(now) if wanted.grace else None
+        said = (wanted, source, source_text)
+        if kept is not None and stored is not None and said == (stored.policy, stored.source, stored.source_text):
+            saved = stored
+        else:
+            saved = policies.save_policy(
+                connection,
+                name,
+                wanted,
+                reloptions=render_options(wanted),
+                recurrence=recurrence(wanted),
+                source=source,
+                fingerprint=kept.fingerprint if kept else declaring.fingerprint(declared),
+                armed=kept.armed if kept and kept.armed else self._engine.arm(connection, declared),
+                disarmed=kept.disarmed if kept else None,
+                grace_until=grace,
+                declared_by=self._engine.role(connection),
+                source_text=source_text,
+                now=now,
+            )
         others = {known.table for known in policies.list_policies(connection)} - {name}
-        leaves = declaring.partitions(self._engine, connection, declared.table, others)
+        leaves = declaring.leaves(self._engine, connection, declared.table, others)
         physical = policies.sync_tables(connection, saved.id, leaves)
+        if source_text is not None and (stored is None or stored.source_text != source_text):
+            meta.accept_comment(connection, name, source_text)
+            policies.unblock_tables(connection, saved.id)
         if stored is None:
             return
-        if not wanted.same_expiry(stored.policy):
+        if not means_the_same:
             policies.set_guard(connection, saved.id, cleared_at=None)
-        if not wanted.same_expiry(stored.policy):
-            self._end_jobs(connection, saved, "the policy was changed")
+            policies.unblock_tables(connection, saved.id)
+            self.end_jobs(connection, saved, "the policy was changed")
         current = settings.load_settings(connection)
         for part in physical:
-            if stored.policy.pause and not wanted.pause:
-                policies.set_trouble(connection, part.id, None)
-            if not wanted.same_expiry(stored.policy):
+            if not means_the_same:
                 policies.set_next_run(connection, part.id, None)
             elif recurrence(wanted) != recurrence(stored.policy) and part.next_run_at is not None:
                 policies.set_next_run(connection, part.id, next_run(wanted, current, after=now))
@@ -135,10 +181,10 @@ class Declarer:
     def forget(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Remove a policy from the catalog alone."""
         with self._engine.atomic(connection):
-            self._end_jobs(connection, stored, reason)
+            self.end_jobs(connection, stored, reason)
             policies.delete_policy(connection, stored.id)
 
-    def _end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
+    def end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """Whoever is at work finds its lease gone with the tasks and rolls its batch back."""
         now = self._engine.now(connection)
         for job in stored_jobs.active_jobs(connection):
@@ -151,25 +197,16 @@ class Declarer:
     def stored(self, connection: Connection, name: TableName) -> StoredPolicy | None:
         """The policy of a table whether or not the table exists; None when there is no policy, or no catalog."""
         bound = self._catalog.bind(connection)
-        if not self._catalog.is_installed(bound):
+        # A script that restores a catalog drops and makes its tables one by one.
+        if name.name.lower() in metadata.tables or not self._catalog.is_installed(bound):
             return None
         known = policies.list_policies(bound)
-        wanted = (name.name.lower(), (name.schema or "").lower())
-        for stored in known:
-            if (stored.table.name.lower(), (stored.table.schema or "").lower()) == wanted:
-                return stored
-        return self._stored_by_description(connection, known, name)
-
-    def _stored_by_description(
-        self, connection: Connection, known: list[StoredPolicy], name: TableName
-    ) -> StoredPolicy | None:
-        """A name without its schema is completed by the database."""
         try:
-            full = self._engine.full_name(connection, name)
+            # The database completes the name and knows whether case means anything.
+            full = replace(self._engine.full_name(connection, name), partition=None)
         except TableNotFound:
-            alike = [stored for stored in known if stored.table.name == name.name]
-            return alike[0] if len(alike) == 1 and name.schema is None else None
-        return next((stored for stored in known if stored.table == replace(full, partition=None)), None)
+            return _of_table_that_is_gone(known, name)
+        return next((stored for stored in known if stored.table == full), None)
 
     def refuse_column_change(
         self, connection: Connection, name: TableName, actions: tuple[tuple[ColumnAction, str], ...]
@@ -179,7 +216,7 @@ class Declarer:
         if stored is None:
             return
         declared = declaring.declare(self._engine.describe(connection, name), stored.policy)
-        needed = {column.lower() for column in declaring.needed_columns(declared)}
+        needed = {column.lower() for column in declared.columns_read}
         if stored.policy.expire_after is not None:
             needed.add(MANAGED_COLUMN)
         for action, column in actions:
@@ -188,3 +225,15 @@ class Declarer:
                     f"cannot {action} column {column}: the TTL policy of table {stored.table} depends on it",
                     hint=f"remove the policy first: ALTER TABLE {stored.table} RESET (ttl)",
                 )
+
+
+def _of_table_that_is_gone(known: list[StoredPolicy], name: TableName) -> StoredPolicy | None:
+    """The one whose name is that one, or the only one that differs from it in case or by a schema that was left out."""
+
+    def folded(table: TableName) -> tuple[str, str]:
+        return table.name.lower(), (table.schema or "").lower()
+
+    exact = [stored for stored in known if stored.table == name]
+    by_case = [stored for stored in known if folded(stored.table) == folded(name)]
+    by_schema = [stored for stored in known if name.schema is None and stored.table.name == name.name]
+    return next((alike[0] for alike in (exact, by_case, by_schema) if len(alike) == 1), None)

@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from lapse.engines.base import Batch
+from lapse.errors import Blocked
 from lapse.model.job import Job
+from lapse.model.table import TableName
 
 
 class Cause(StrEnum):
@@ -39,12 +41,37 @@ class TaskDone:
     seconds: float
 
 
+class Trouble(StrEnum):
+    """What keeps expired rows in their table until a person does something."""
+
+    FIRST_RUN = "first_run"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """`fix` is the command that resolves it, or shows what does."""
+
+    table: TableName
+    trouble: Trouble
+    reason: str
+    fix: str
+
+
 class Listener(Protocol):
     """Derive from `Silent` to hear some of it only."""
 
     def job_created(self, job: Job) -> None: ...
 
     def job_ended(self, job: Job) -> None: ...
+
+    def table_blocked(self, table: TableName, why: Blocked) -> None: ...
+
+    def held(self, event: Held) -> None: ...
+
+    def released(self, event: Held) -> None: ...
+
+    def service_failed(self, service: str) -> None: ...
 
     def batch_done(self, event: BatchDone) -> None: ...
 
@@ -60,6 +87,18 @@ class Silent:
         pass
 
     def job_ended(self, job: Job) -> None:
+        pass
+
+    def table_blocked(self, table: TableName, why: Blocked) -> None:
+        pass
+
+    def held(self, event: Held) -> None:
+        pass
+
+    def released(self, event: Held) -> None:
+        pass
+
+    def service_failed(self, service: str) -> None:
         pass
 
     def batch_done(self, event: BatchDone) -> None:
@@ -85,6 +124,22 @@ class Several:
     def job_ended(self, job: Job) -> None:
         for listener in self._listeners:
             listener.job_ended(job)
+
+    def table_blocked(self, table: TableName, why: Blocked) -> None:
+        for listener in self._listeners:
+            listener.table_blocked(table, why)
+
+    def held(self, event: Held) -> None:
+        for listener in self._listeners:
+            listener.held(event)
+
+    def released(self, event: Held) -> None:
+        for listener in self._listeners:
+            listener.released(event)
+
+    def service_failed(self, service: str) -> None:
+        for listener in self._listeners:
+            listener.service_failed(service)
 
     def batch_done(self, event: BatchDone) -> None:
         for listener in self._listeners:

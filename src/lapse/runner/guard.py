@@ -23,7 +23,7 @@ LARGE_SHARE = 0.5
 EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 """No row of today's applications is older: an earlier time is a unit or an epoch gone wrong."""
 FAR_FUTURE = timedelta(days=100 * 365)
-HELD = "held for confirmation"
+HELD = "waiting for confirmation"
 
 
 class Guard:
@@ -50,10 +50,14 @@ class Guard:
 
     def _objection(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
         with self._engine.connection() as connection:
+            self._keeper.armed(connection, stored)
             now = self._engine.now(connection)
             found = [
                 self._engine.expiring(
-                    connection, self._keeper.declared(connection, stored, part.partition), (now,), exact=False
+                    connection,
+                    self._keeper.declared(connection, stored, part.name_in(stored.table)),
+                    (now,),
+                    exact=False,
                 )
                 for part in parts
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -14,11 +15,13 @@ from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
-from lapse.errors import DatabaseUnavailable, Drift, JobExists, LapseError, Refused, Retryable
-from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind
+from lapse.errors import BadData, Blocked, Drift, JobExists, LapseError, NotPermitted, Refused, Retryable
+from lapse.model.blocked import BlockCode
+from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 from lapse.runner import declared as declaring
-from lapse.runner.events import Listener
+from lapse.runner.events import Held, Listener, Trouble
 from lapse.runner.promise import behind
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
@@ -36,15 +39,49 @@ DESCRIBED_SECONDS = 1.0
 follow each other."""
 
 
+TASK_FAILURES = 3
+"""Errors in a row, other than those that waiting cures, after which a task fails its job."""
+TASK_BACKOFF_SECONDS, MAX_TASK_BACKOFF_SECONDS = 1.0, 60.0
+BLOCKED_SECONDS, MAX_BLOCKED_SECONDS = 15.0, 600.0
+"""A blocked table, or one with locked rows, is looked at again after this long, each time twice as long."""
+
+
+def obstacle_of(error: Exception) -> Blocked:
+    """Why a table is blocked, by the error that was met there."""
+    match error:
+        case Blocked():
+            return error
+        case NotPermitted():
+            code = BlockCode.PRIVILEGE
+        case Retryable():
+            code = BlockCode.LOCKED
+        case BadData():
+            code = BlockCode.BAD_DATA
+        case Refused():
+            code = BlockCode.UNSUPPORTED
+        case _:
+            code = BlockCode.ERROR
+    if isinstance(error, LapseError):
+        return Blocked(code, error.message, hint=error.hint)
+    return Blocked(code, f"{type(error).__name__}: {error}")
+
+
+def trouble_of(obstacle: Blocked) -> str:
+    return f"{obstacle.message}; {obstacle.hint}" if obstacle.hint else obstacle.message
+
+
 def silent_since(now: datetime, current: Settings) -> datetime:
     return now - MISSED_BEATS * timedelta(seconds=current.heartbeat_interval.approximate_seconds)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Described:
+    """`armed` is what the policy may delete from, where that was asked for the whole table."""
+
     declared: Declared
     version: int
     until: float
+    armed: str | None = None
 
 
 class JobKeeper:
@@ -52,29 +89,30 @@ class JobKeeper:
         self._catalog = catalog
         self._engine = catalog.engine
         self._owner = owner
-        self._listener = listener
-        self._described: dict[tuple[int, str | None], _Described] = {}
+        self.listener = listener
+        self._described: dict[tuple[int, TableName], _Described] = {}
 
     @retried
-    def create(self, stored: StoredPolicy, physical: PhysicalTable, current: Settings) -> Job | None:
-        """The new job of a physical table, or the one that somebody else has just created; None if that has ended.
+    def create(
+        self, stored: StoredPolicy, physical: PhysicalTable, current: Settings, *, ends_grace: bool = False
+    ) -> Job | None:
+        """The new job of a physical table, or the one that another worker has just created; None if that has ended.
 
-        A job that cannot be planned is failed.
+        Raises Blocked, or whatever else keeps the job from being planned. It `ends_grace` where a person has asked for
+        it: then there is nothing left to wait for.
         """
-        try:
-            plan = self._plan(stored, physical)
-        except (Drift, Refused) as error:
-            return self._record_failure(stored, physical, current, error)
-        except (Retryable, DatabaseUnavailable):
-            raise
-        declared, cutoff, path, ranges = plan
+        declared, cutoff, path, ranges = self._plan(stored, physical)
         try:
             with self._catalog.writing(durable=False) as connection:
+                if not policies.take_table(connection, physical, next_run(stored.policy, current, after=cutoff)):
+                    raise JobExists(f"another worker has taken table {stored.table}")
+                if ends_grace and stored.grace_until is not None:
+                    policies.end_grace(connection, stored.id)
                 job_id = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,
                     stored=stored,
-                    partition=physical.partition,
+                    name=physical.name_in(stored.table),
                     cutoff=cutoff,
                     path=path,
                     fingerprint=declaring.fingerprint(declared),
@@ -83,7 +121,6 @@ class JobKeeper:
                     owner=self._owner,
                     behind=self.behind(connection, stored, physical.id, cutoff) if ranges else 0.0,
                 )
-                policies.schedule_table(connection, physical.id, next_run(stored.policy, current, after=cutoff))
                 if not ranges:
                     now = self._engine.now(connection)
                     nothing = Spent()
@@ -91,16 +128,46 @@ class JobKeeper:
                     stored_jobs.finish_job(
                         connection, job_id, JobStatus.FINISHED, counts=nothing.counts, summary=summary, now=now
                     )
+                    policies.forget_failures(connection, physical.id)
                 job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
         return self._announced(job)
 
     def _announced(self, job: Job) -> Job:
-        self._listener.job_created(job)
+        self.listener.job_created(job)
         if not job.status.is_active:
-            self._listener.job_ended(job)
+            self._announce_end(job)
         return job
+
+    def _announce_end(self, job: Job) -> None:
+        self.listener.job_ended(job)
+        if job.status is JobStatus.FINISHED:
+            with self._catalog.reading() as connection:
+                before = stored_jobs.held_before(connection, job)
+                if bool(before) is not bool(job.counts.held):
+                    self._tell_held(connection, job)
+
+    def _tell_held(self, connection: Connection, job: Job) -> None:
+        """Rows that could not be deleted, once when that begins and once when it is over, whichever worker sees it."""
+        count, fix = job.counts.held, f"lapse preview URL {job.table.whole} shows what holds them"
+        if not count:
+            reason = "no expired row is held any more"
+            self.listener.released(Held(table=job.table, trouble=Trouble.ROWS, reason=reason, fix=fix))
+            return
+        which = "1 expired row" if count == 1 else f"{count:,} expired rows"
+        reason = f"{which} could not be deleted: {self._holder(connection, job)}"
+        self.listener.held(Held(table=job.table, trouble=Trouble.ROWS, reason=reason, fix=fix))
+
+    def _holder(self, connection: Connection, job: Job) -> str:
+        error: str = json.loads(job.summary or "{}").get("scan_task_err") or ""
+        stored = policies.get_policy(connection, job.policy_id)
+        with suppress(LapseError):
+            if stored is not None and not error:
+                table = self.declared(connection, stored, job.table).table
+                names = sorted({str(reference.table) for reference in table.holding_references})
+                return f"rows of {', '.join(names)} refer to {'it' if job.counts.held == 1 else 'them'}"
+        return error or "the database refused"
 
     def _active(self, physical: PhysicalTable) -> Job | None:
         with self._catalog.reading() as connection:
@@ -126,34 +193,68 @@ class JobKeeper:
                 ended = self._obey(connection, job, now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
-            self._listener.job_ended(job)
+            self._announce_end(job)
         return job
 
     @retried
-    def end(self, job_id: int, status: JobStatus, reason: str) -> Job:
-        """End a job for a reason that was found while working on it."""
+    def fail(self, job_id: int, error: Exception) -> Job:
+        """End a job for an error that was met while working on it, and leave its table alone for a while."""
+        obstacle = obstacle_of(error)
         with self._catalog.writing() as connection:
             job = stored_jobs.get_job(connection, job_id)
-            ended = self._finish(connection, job, status, reason, self._engine.now(connection))
+            now = self._engine.now(connection)
+            ended = self._finish(connection, job, JobStatus.FAILED, obstacle.message, now)
+            physical = policies.get_table(connection, job.table_id)
+            if ended and physical is not None:
+                self._write_block(connection, physical, obstacle, now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
-            self._listener.job_ended(job)
+            self.listener.job_ended(job)
+            self.listener.table_blocked(job.table, obstacle)
         return job
+
+    @retried
+    def postpone(self, task: Task, error: LapseError) -> Job:
+        """A task that was given back is not claimed again at once; one that fails again and again fails its job."""
+        failures = task.failures + 1
+        if not isinstance(error, Retryable) and failures >= TASK_FAILURES:
+            return self.fail(task.job_id, error)
+        pause = timedelta(seconds=min(TASK_BACKOFF_SECONDS * 2.0**task.failures, MAX_TASK_BACKOFF_SECONDS))
+        with self._catalog.writing(durable=False) as connection:
+            not_before = self._engine.stopwatch(connection) + pause
+            tasks.postpone_task(connection, task.id, failures=failures, not_before=not_before)
+            return stored_jobs.get_job(connection, task.job_id)
 
     def _finish(self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime) -> bool:
         """False if somebody else has ended it already."""
         # Nobody commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
         summary = _summary(spent, since=job.started_at or job.created_at, now=now)
+        policies.open_gate(connection, job.table_id)
+        if status is JobStatus.FINISHED and spent.counts.skipped:
+            status, reason = (
+                JobStatus.INCOMPLETE,
+                f"{spent.counts.skipped:,} expired rows were locked by other sessions",
+            )
+            self._try_again_soon(connection, job.table_id, now)
+        elif status is JobStatus.FINISHED:
+            policies.forget_failures(connection, job.table_id)
+        elif status is JobStatus.TIMED_OUT and spent.pauses:
+            reason = f"{reason}; it waited: {'; '.join(spent.pauses)}"
         return stored_jobs.finish_job(
             connection, job.id, status, reason=reason, summary=summary, counts=spent.counts, now=now
         )
+
+    def _try_again_soon(self, connection: Connection, table_id: int, now: datetime) -> None:
+        physical = policies.get_table(connection, table_id)
+        if physical is not None:
+            policies.hasten_table(connection, physical, retry_at=now + _pause(physical.failures))
 
     def _obey(self, connection: Connection, job: Job, now: datetime) -> bool:
         """Do what was asked of a job that has work left; True if it ended. Whoever is at work on it stops first."""
         current = settings.load_settings(connection)
         stored = policies.get_policy(connection, job.policy_id)
-        verdict = judge(job, stored, current, now, tasks.spent(connection, job.id).worked)
+        verdict = judge(job, stored, current, now)
         if verdict.status is JobStatus.PAUSED:
             stored_jobs.mark_job(connection, job.id, JobStatus.PAUSED, verdict.reason, now)
         elif verdict.status is None:
@@ -167,40 +268,105 @@ class JobKeeper:
 
     def _plan(self, stored: StoredPolicy, physical: PhysicalTable) -> tuple[Declared, datetime, Path, list[KeyRange]]:
         with self._engine.connection() as connection:
-            declared = self.declared(connection, stored, physical.partition)
+            declared = self.declared(connection, stored, physical.name_in(stored.table))
+            armed = self.armed(connection, stored)
             cutoff = self._engine.now(connection)
             path = self._engine.choose_path(connection, declared, cutoff)
             rows = self._engine.estimate_rows(connection, declared.table)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
-            target = Target(declared=declared, cutoff=cutoff, path=path)
+            target = Target(declared=declared, cutoff=cutoff, path=path, armed=armed)
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
     def look_again(self) -> None:
         """Forget what tables looked like."""
         self._described = {}
 
-    def declared(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
-        """The policy as it holds for one physical table, which looks as it did a moment ago."""
-        found = self._described.get((stored.id, partition))
+    def declared(self, connection: Connection, stored: StoredPolicy, name: TableName | None = None) -> Declared:
+        """The policy as it holds for the whole table or one of its leaves, which looks as it did a moment ago."""
+        return self._described_now(connection, stored, name or stored.table).declared
+
+    def _described_now(self, connection: Connection, stored: StoredPolicy, name: TableName) -> _Described:
+        found = self._described.get((stored.id, name))
         if found is None or found.version != stored.version or monotonic() > found.until:
-            declared = self._look(connection, stored, partition)
+            declared = self._look(connection, stored, name)
             found = _Described(declared=declared, version=stored.version, until=monotonic() + DESCRIBED_SECONDS)
-            self._described[stored.id, partition] = found
-        return found.declared
+            self._described[stored.id, name] = found
+        return found
 
-    def _look(self, connection: Connection, stored: StoredPolicy, partition: str | None) -> Declared:
-        if partition is None:
+    def _look(self, connection: Connection, stored: StoredPolicy, name: TableName) -> Declared:
+        if name.partition is None:
             return declaring.load(self._engine, connection, stored)
-        whole = self.declared(connection, stored, None)
-        leaf = self._engine.leaf(connection, whole.table, partition)
+        whole = self.declared(connection, stored)
+        leaf = self._engine.leaf(connection, whole.table, name)
         if leaf is None:
-            raise Drift(f"partition {partition} of table {stored.table} does not exist any more")
-        return replace(whole, table=leaf, policy=stored.policy.for_partition(partition))
+            raise Drift(f"partition {name.partition} of table {stored.table} does not exist any more")
+        return replace(whole, table=leaf, policy=stored.policy.for_partition(name.partition))
 
-    def _record_failure(
-        self, stored: StoredPolicy, physical: PhysicalTable, current: Settings, error: LapseError
-    ) -> Job | None:
+    def armed(self, connection: Connection, stored: StoredPolicy) -> str:
+        """What the policy may delete from. Raises Blocked where that is not what it was declared on.
+
+        Asked once for guard, plan and first task, which follow each other: every batch asks again by itself.
+        """
+        if stored.disarmed is not None:
+            raise Blocked(
+                stored.disarmed,
+                "this database is a copy of the one in which the policy was declared",
+                hint=f"if rows are to be deleted here, too: lapse resume URL {stored.table}",
+            )
+        described = self._described_now(connection, stored, stored.table)
+        if described.armed is not None:
+            return described.armed
+        whole = described.declared
+        if stored.armed is not None:
+            armed = self._engine.check_armed(connection, whole, stored.armed)
+        elif declaring.fingerprint(whole) == stored.fingerprint:
+            # Declared with a version of Lapse that remembered no more than this.
+            self._engine.renew_parts(connection, whole)
+            armed = self._engine.check_armed(connection, whole, self._engine.arm(connection, whole))
+        else:
+            raise Blocked(
+                BlockCode.COLUMN_CHANGED,
+                f"a column of table {stored.table} that the policy or the paging depends on was changed",
+                hint=f"check that the policy still means what it should, then: lapse resume URL {stored.table}",
+            )
+        if armed != stored.armed:
+            # An account that may only look, as doctor's may, sees the same without writing it down.
+            with suppress(NotPermitted), self._catalog.writing() as writing:
+                policies.set_armed(writing, stored.id, armed, stored.fingerprint)
+        described.armed = armed
+        return armed
+
+    @retried
+    def block(self, stored: StoredPolicy, physical: PhysicalTable, obstacle: Blocked, *, always: bool) -> Job | None:
+        """Say why a table gets no job; returns the failed job that says so in the history.
+
+        That is written when the reason is new, or `always`.
+        """
+        is_news = (physical.blocked, physical.trouble) != (obstacle.code, trouble_of(obstacle))
+        with self._catalog.writing() as connection:
+            now = self._engine.now(connection)
+            self._write_block(connection, physical, obstacle, now)
+        if is_news:
+            self.listener.table_blocked(physical.name_in(stored.table), obstacle)
+        return self._record_failure(stored, physical, obstacle) if is_news or always else None
+
+    @retried
+    def show_gate(self, job: Job, shut: Blocked | None) -> None:
+        """Say that a job waits at a gate that stays closed, or that it does so no more."""
+        with self._catalog.writing() as connection:
+            if shut is None:
+                policies.open_gate(connection, job.table_id)
+            else:
+                policies.shut_gate(connection, job.table_id, trouble_of(shut), self._engine.now(connection))
+        if shut is not None:
+            self.listener.table_blocked(job.table, shut)
+
+    def _write_block(self, connection: Connection, physical: PhysicalTable, obstacle: Blocked, now: datetime) -> None:
+        code, retry_at = BlockCode(obstacle.code), now + _pause(physical.failures)
+        policies.block_table(connection, physical, code, trouble_of(obstacle), retry_at=retry_at, now=now)
+
+    def _record_failure(self, stored: StoredPolicy, physical: PhysicalTable, error: LapseError) -> Job | None:
         """A failed job in the history is how a policy that cannot run is noticed."""
         try:
             with self._catalog.writing() as connection:
@@ -209,7 +375,7 @@ class JobKeeper:
                     connection,
                     table_id=physical.id,
                     stored=stored,
-                    partition=physical.partition,
+                    name=physical.name_in(stored.table),
                     cutoff=now,
                     path=Path(kind=PathKind.PHYSICAL, evidence="not planned"),
                     fingerprint="",
@@ -227,8 +393,6 @@ class JobKeeper:
                     summary=summary,
                     now=now,
                 )
-                due = next_run(stored.policy, current, after=now)
-                policies.schedule_table(connection, physical.id, due, trouble=error.message)
                 job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
@@ -238,6 +402,10 @@ class JobKeeper:
         """The share of the promised time that has passed for a physical table."""
         watermark = stored_jobs.watermark(connection, table_id) or stored.created_at
         return behind(stored.policy, watermark=watermark, now=now)
+
+
+def _pause(failures: int) -> timedelta:
+    return timedelta(seconds=min(BLOCKED_SECONDS * 2.0 ** min(failures, 10), MAX_BLOCKED_SECONDS))
 
 
 def _summary(spent: Spent, *, since: datetime, now: datetime) -> str:

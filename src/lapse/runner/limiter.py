@@ -52,7 +52,14 @@ class Limiter:
             return
         seconds, slowest = self._reserve(limits, count)
         if seconds > 0:
-            wait(seconds, f"rate limit of {slowest.per_second} rows/s")
+            wait(seconds, _reason(slowest))
+
+    def pay(self, limits: list[Limit], count: int, wait: Callable[[float, str], None]) -> None:
+        """Wait for `count` rows that were used already, which nobody knew before: until they are free again."""
+        if not limits or count <= 0:
+            return
+        seconds, slowest = self._reserve(limits, count)
+        wait(seconds + count / slowest.per_second, _reason(slowest))
 
     @retried
     def _reserve(self, limits: list[Limit], count: int) -> tuple[float, Limit]:
@@ -68,3 +75,7 @@ class Limiter:
         with self._catalog.writing(durable=False) as connection:
             for limit in limits:
                 give_back(connection, limit.name, limit.per_second, count)
+
+
+def _reason(limit: Limit) -> str:
+    return f"rate limit of {limit.per_second} rows/s"

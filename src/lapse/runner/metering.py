@@ -5,12 +5,14 @@ from __future__ import annotations
 from threading import Lock
 
 from lapse import metrics
+from lapse.errors import Blocked
 from lapse.metrics import DEFAULT_LABEL, Metrics
 from lapse.model.job import Job
-from lapse.runner.events import BatchDone, Cause, TaskDone
+from lapse.model.table import TableName
+from lapse.runner.events import BatchDone, Cause, Silent, TaskDone
 
 
-class Meter:
+class Meter(Silent):
     """Time that a task spent neither in statements nor waiting is bookkeeping: phase `other`."""
 
     def __init__(self, sink: Metrics) -> None:
@@ -23,6 +25,12 @@ class Meter:
 
     def job_ended(self, job: Job) -> None:
         self._metrics.add(metrics.JOBS_ENDED, 1, str(job.status))
+
+    def table_blocked(self, table: TableName, why: Blocked) -> None:
+        self._metrics.add(metrics.TABLES_BLOCKED, 1, str(why.code))
+
+    def service_failed(self, service: str) -> None:
+        self._metrics.add(metrics.SERVICE_ERRORS, 1, service)
 
     def batch_done(self, event: BatchDone) -> None:
         table, batch = event.label or DEFAULT_LABEL, event.batch

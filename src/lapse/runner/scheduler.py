@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
-from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.errors import Drift
+from lapse.catalog.pulse import Pulse, read_pulse
+from lapse.errors import Blocked, DatabaseUnavailable, LapseError
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
-from lapse.runner.clockwatch import ClockWatch
-from lapse.runner.comments import CommentReader
+from lapse.runner.clockwatch import TOLERANCE, ClockWatch
+from lapse.runner.comments import CommentProblem, CommentReader
+from lapse.runner.events import Held, Trouble
 from lapse.runner.guard import Guard
-from lapse.runner.identity import DISARMED, IdentityGuard
-from lapse.runner.jobs import JobKeeper
+from lapse.runner.jobs import JobKeeper, obstacle_of, trouble_of
+from lapse.runner.place import PlaceGuard
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
@@ -29,14 +33,21 @@ SYNC_SECONDS = 60.0
 WORKER_MEMORY = timedelta(hours=1)
 """How long a worker that died stays in the list."""
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """A table that was due, or asked for, and got no job; `held` ones wait for somebody to confirm them."""
+    """A table that was due, or asked for, and got no job; `blocked` says that this is not as it should be."""
 
     table: TableName
     reason: str
-    held: bool = False
+    blocked: BlockCode | None = None
+
+    @property
+    def held(self) -> bool:
+        """Does it wait for a person to confirm its first run?"""
+        return self.blocked is BlockCode.GUARD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +56,42 @@ class Tick:
 
     jobs: tuple[Job, ...]
     skipped: tuple[Skip, ...] = ()
+    proposals: tuple[CommentProblem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Glance:
+    """What was there just before a round, and what kept all jobs from running then; `now` and `at` are one moment, by
+    the database's clock and by this process's."""
+
+    now: datetime
+    at: float
+    settings: Settings
+    obstacle: str | None
+    pulse: Pulse
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Round:
+    """What one round goes by. `asked` is the policy that a person wants to run now, due or not; a round that is
+    `patient` is a worker's, which lets a policy's grace period pass."""
+
+    now: datetime
+    settings: Settings
+    policies: tuple[StoredPolicy, ...]
+    tables: tuple[PhysicalTable, ...]
+    asked: StoredPolicy | None
+    patient: bool
+
+    def parts(self, stored: StoredPolicy) -> list[PhysicalTable]:
+        return [physical for physical in self.tables if physical.policy_id == stored.id]
+
+    def others(self, stored: StoredPolicy) -> set[TableName]:
+        return {other.table for other in self.policies} - {stored.table}
+
+    def is_due(self, physical: PhysicalTable) -> bool:
+        """A table that never had a job is due at once."""
+        return self.asked is not None or physical.next_run_at is None or physical.next_run_at <= self.now
 
 
 class Scheduler:
@@ -53,102 +100,207 @@ class Scheduler:
         self._keeper = keeper
         self._watch = ClockWatch()
         self._synced_at: dict[int, float] = {}
-        self._identity = IdentityGuard(catalog)
+        self._place = PlaceGuard(catalog)
         self._guard = Guard(catalog, keeper)
+        self._held: dict[int, Held] = {}
         self.comments = CommentReader(catalog)
+        self._before: _Glance | None = None
 
-    def run_once(self, *, only: StoredPolicy | None = None) -> Tick:
-        """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not."""
+    def is_idle(self) -> bool:
+        """Would another round find what the last one left? Asked with one statement, however many policies there are.
+
+        False now and then in any case: what is not in the catalog, such as new partitions and comments, is looked for
+        by rounds.
+        """
+        before = self._before
+        if before is None or before.pulse.active_jobs or monotonic() - before.at > SYNC_SECONDS:
+            return False
+        clock = self._catalog.engine.clock
+        now = clock.now() if clock is not None else before.now + timedelta(seconds=monotonic() - before.at)
+        if before.settings.obstacle(now) != before.obstacle:
+            return False
+        with self._catalog.reading() as connection:
+            return read_pulse(connection, now) == before.pulse
+
+    def run_once(self, *, only: StoredPolicy | None = None, patient: bool = False) -> Tick:
+        """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not.
+
+        What goes wrong for one table is that table's alone: the others are settled and get their jobs.
+        """
         self._keeper.look_again()
-        self._identity.run_once()
-        problems = {problem.table: problem.reason for problem in self.comments.refresh()}
+        self._place.run_once()
+        comments = {problem.table: problem for problem in self.comments.refresh()}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
+            pulse = read_pulse(connection, now)
+            at = monotonic()
             current = settings.load_settings(connection)
             # Read again where one was given: the guard or a comment may have changed it.
             everything = policies.list_policies(connection)
-            known = [p for p in everything if only is None or p.id == only.id]
             tables = policies.list_tables(connection)
             active = stored_jobs.active_jobs(connection)
+        self._tell_held(everything)
         current = self._check_clock(now, current)
-        by_id = {stored.id: stored for stored in everything}
+        self._before = _Glance(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
+        round_ = _Round(
+            now=now,
+            settings=current,
+            policies=tuple(everything),
+            tables=tuple(tables),
+            asked=only,
+            patient=patient,
+        )
+        jobs = self._settle(active, round_)
+        skipped = [Skip(table=table, reason=each.reason) for table, each in comments.items() if _is_skipped(each, only)]
+        # Those that failed before come last: what they cost in time is not the others'.
+        failures = {stored.id: sum(part.failures for part in round_.parts(stored)) for stored in everything}
+        for stored in sorted(everything, key=lambda each: failures[each.id]):
+            if only is not None and stored.id != only.id:
+                continue
+            comment = comments.get(stored.table)
+            if comment is not None and comment.stored is not None and stored.source == policies.COMMENT:
+                due = [part for part in round_.parts(stored) if round_.is_due(part)]
+                made, left = self._block(stored, due, _obstacle(comment), round_)
+            else:
+                made, left = self._schedule(stored, round_)
+            jobs |= {job.id: job for job in made}
+            skipped += left
+        self._forget(now, current)
+        proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
+        return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)
+
+    def _tell_held(self, everything: Sequence[StoredPolicy]) -> None:
+        """First runs that wait for a person: once when that begins, or this worker does, and once when it is over."""
+        for stored in everything:
+            known = self._held.get(stored.id)
+            reason = stored.held if stored.policy.guard else None
+            if reason is not None and known is None:
+                fix = f"if that is meant: lapse resume URL {stored.table}"
+                event = Held(table=stored.table, trouble=Trouble.FIRST_RUN, reason=reason, fix=fix)
+                self._held[stored.id] = event
+                self._keeper.listener.held(event)
+            elif reason is None and known is not None:
+                del self._held[stored.id]
+                self._keeper.listener.released(replace(known, reason="the first run is not held any more"))
+
+    def _settle(self, active: Sequence[Job], round_: _Round) -> dict[int, Job]:
+        by_id = {stored.id: stored for stored in round_.policies}
         jobs: dict[int, Job] = {}
         for job in active:
-            if _is_unsettled(job, by_id.get(job.policy_id), current, now):
+            if _is_unsettled(job, by_id.get(job.policy_id), round_.settings, round_.now):
                 job = self._keeper.settle(job.id)
-            if job.status.is_active and (only is None or job.policy_id == only.id):
+            if job.status.is_active and (round_.asked is None or job.policy_id == round_.asked.id):
                 jobs[job.id] = job
-        skipped = [Skip(table=table, reason=reason) for table, reason in problems.items()] if only is None else []
-        for stored in known:
-            if stored.source == policies.COMMENT and stored.table in problems:
-                continue
-            parts = [physical for physical in tables if physical.policy_id == stored.id]
-            if only is not None or self._is_stale(stored, parts, now):
-                parts = self._sync(stored, parts, {other.table for other in everything} - {stored.table})
-            due = [physical for physical in parts if only is not None or _is_due(physical, now)]
-            reasons = {physical.id: _why_not(stored, physical, current, now) for physical in due}
+        return jobs
+
+    def _schedule(self, stored: StoredPolicy, round_: _Round) -> tuple[list[Job], list[Skip]]:
+        """The jobs of one policy that are due, and why others of its tables get none."""
+        if round_.patient and stored.grace_until is not None and round_.now < stored.grace_until:
+            return [], []
+        parts = round_.parts(stored)
+        try:
+            if round_.asked is not None or self._is_stale(stored, parts, round_):
+                parts = self._sync(stored, parts, round_.others(stored))
+            due = [physical for physical in parts if round_.is_due(physical)]
+            reasons = {physical.id: _why_not(stored, round_) for physical in due}
             free = [physical for physical in due if reasons[physical.id] is None]
             held = self._guard.why_held(stored, parts) if free else stored.held if stored.policy.guard else None
-            if held is not None:
-                self._look_again_later(stored, free, current, now)
-                skipped += [
-                    Skip(table=_name(stored, part), reason=reasons.get(part.id) or held, held=True) for part in parts
-                ]
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            return self._block(stored, [part for part in parts if round_.is_due(part)], error, round_)
+        if held is not None:
+            self._look_again_later(stored, free, round_)
+            return [], [
+                Skip(table=part.name_in(stored.table), reason=reasons.get(part.id) or held, blocked=BlockCode.GUARD)
+                for part in parts
+            ]
+        jobs: list[Job] = []
+        skipped: list[Skip] = []
+        for physical in due:
+            reason = reasons[physical.id]
+            if reason is not None:
+                skipped.append(Skip(table=physical.name_in(stored.table), reason=reason))
                 continue
-            for physical in due:
-                reason = reasons[physical.id]
-                if reason is not None:
-                    skipped.append(Skip(table=_name(stored, physical), reason=reason))
-                elif (made := self._keeper.create(stored, physical, current)) is not None:
-                    jobs[made.id] = made
-        self._forget(now, current)
-        return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped))
+            try:
+                made = self._keeper.create(stored, physical, round_.settings, ends_grace=not round_.patient)
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:
+                failed, blocked = self._block(stored, [physical], error, round_)
+                jobs += failed
+                skipped += blocked
+            else:
+                jobs += [] if made is None else [made]
+        return jobs, skipped
+
+    def _block(
+        self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round
+    ) -> tuple[list[Job], list[Skip]]:
+        if not isinstance(error, LapseError):
+            log.exception("table %s cannot be scheduled", stored.table)
+        obstacle = obstacle_of(error)
+        failed = [self._keeper.block(stored, part, obstacle, always=round_.asked is not None) for part in parts]
+        names = [part.name_in(stored.table) for part in parts] or [stored.table]
+        code, why = BlockCode(obstacle.code), trouble_of(obstacle)
+        skipped = [Skip(table=name, reason=why, blocked=code) for name in names]
+        return [job for job in failed if job is not None], skipped
 
     @retried
-    def _look_again_later(
-        self, stored: StoredPolicy, held: list[PhysicalTable], current: Settings, now: datetime
-    ) -> None:
+    def _look_again_later(self, stored: StoredPolicy, held: list[PhysicalTable], round_: _Round) -> None:
         """At the time of its next run: the rows may be others then."""
         if held:
             with self._catalog.writing() as connection:
+                due = next_run(stored.policy, round_.settings, after=round_.now)
                 for physical in held:
-                    policies.set_next_run(connection, physical.id, next_run(stored.policy, current, after=now))
+                    policies.set_next_run(connection, physical.id, due)
 
     def _check_clock(self, now: datetime, current: Settings) -> Settings:
+        self._watch.recall(self._catalog, now)
         jump = self._watch.jump(now)
-        if jump is None:
-            return current
-        reason = f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock"
+        if jump is not None:
+            return self._hold(f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock", now)
+        # A run that begins after the jump has only this machine's clock to compare with.
+        ahead = now - datetime.now(UTC)
+        if self._catalog.engine.clock is None and ahead > TOLERANCE and current.clock_hold is None:
+            with self._catalog.reading() as connection:
+                accepted = meta.read_fact(connection, meta.CLOCK_AHEAD)
+            if ahead > TOLERANCE + timedelta(seconds=float(accepted or 0)):
+                reason = f"the database's clock is {ahead} ahead of this machine's; confirm with lapse resume --clock"
+                return self._hold(reason, now)
+        return current
+
+    def _hold(self, reason: str, now: datetime) -> Settings:
         with self._catalog.writing() as connection:
             settings.hold_clock(connection, reason, now)
             return settings.load_settings(connection)
 
-    def _is_stale(self, stored: StoredPolicy, known: list[PhysicalTable], now: datetime) -> bool:
+    def _is_stale(self, stored: StoredPolicy, known: list[PhysicalTable], round_: _Round) -> bool:
         """Tables are looked at when one is due, and else only now and then, for new partitions."""
         looked_at = self._synced_at.get(stored.id, float("-inf"))
-        due = not known or any(_is_due(physical, now) for physical in known)
+        due = not known or any(round_.is_due(physical) for physical in known)
         return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
 
     @retried
     def _sync(
         self, stored: StoredPolicy, known: list[PhysicalTable], others: Collection[TableName]
     ) -> list[PhysicalTable]:
-        partitions = self._partitions(stored, others)
+        leaves = self._leaves(stored, others)
         self._synced_at[stored.id] = monotonic()
-        if {physical.partition for physical in known} == set(partitions):
+        if {physical.name_in(stored.table) for physical in known} == set(leaves):
             return known
         with self._catalog.writing() as connection:
-            return policies.sync_tables(connection, stored.id, partitions)
+            return policies.sync_tables(connection, stored.id, leaves)
 
-    def _partitions(self, stored: StoredPolicy, others: Collection[TableName]) -> list[str | None]:
-        """Of the policy's table; `[None]` for a plain table, and for one that is gone: its job says so."""
+    def _leaves(self, stored: StoredPolicy, others: Collection[TableName]) -> list[TableName]:
+        """Of the policy's table; the table itself where it is plain, or gone: its job says so."""
         engine = self._catalog.engine
         with engine.connection() as connection:
             try:
-                table = self._keeper.declared(connection, stored, None).table
-            except Drift:
-                return [None]
-            return declaring.partitions(engine, connection, table, others)
+                table = self._keeper.declared(connection, stored).table
+            except Blocked:
+                return [stored.table]
+            return declaring.leaves(engine, connection, table, others)
 
     @retried
     def _forget(self, now: datetime, current: Settings) -> None:
@@ -172,16 +324,16 @@ def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now:
     return (job.status, job.reason) != (verdict.status, verdict.reason)
 
 
-def _is_due(physical: PhysicalTable, now: datetime) -> bool:
-    """A table that never had a job is due at once."""
-    return physical.next_run_at is None or physical.next_run_at <= now
+def _why_not(stored: StoredPolicy, round_: _Round) -> str | None:
+    if stored.policy.pause and round_.settings.job_enable:
+        return "ttl_pause is on"
+    return round_.settings.obstacle(round_.now)
 
 
-def _why_not(stored: StoredPolicy, physical: PhysicalTable, current: Settings, now: datetime) -> str | None:
-    if stored.policy.pause and current.job_enable:
-        return DISARMED if physical.trouble == DISARMED else "ttl_pause is on"
-    return current.obstacle(now)
+def _is_skipped(problem: CommentProblem, only: StoredPolicy | None) -> bool:
+    """Does a run leave a table out that it should have worked on? One that has a policy is blocked instead."""
+    return only is None and problem.stored is None and not problem.proposal and not problem.untrusted
 
 
-def _name(stored: StoredPolicy, physical: PhysicalTable) -> TableName:
-    return TableName(stored.table.name, stored.table.schema, physical.partition)
+def _obstacle(problem: CommentProblem) -> Blocked:
+    return Blocked(BlockCode.COMMENT, problem.reason, hint=problem.fix)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import ClassVar
 
 from lapse.errors import LapseError
 
 log = logging.getLogger(__name__)
+
+
+def _ignore(service: str) -> None:
+    pass
 
 
 class Service(ABC):
@@ -22,6 +27,9 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self._closing = Event()
+        self._woken = Event()
+        self.on_failure: Callable[[str], None] = _ignore
+        """Told the name of the service after a round that ended with an error."""
         self._thread: Thread | None = None
 
     @abstractmethod
@@ -33,6 +41,7 @@ class Service(ABC):
 
     def close(self) -> None:
         self._closing.set()
+        self._woken.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -40,12 +49,24 @@ class Service(ABC):
         """How long until the next round."""
         return self.seconds
 
+    def wake(self) -> None:
+        """Begin the next round at once."""
+        self._woken.set()
+
     def _loop(self) -> None:
         pause = 0.0 if self.at_once else self.pause()
-        while not self._closing.wait(pause):
+        while True:
+            self._woken.wait(pause)
+            if self._closing.is_set():
+                return
+            self._woken.clear()
             try:
                 self.run_once()
             except LapseError as error:
                 # What matters of it is met and reported by the tasks themselves; the next round tries again.
                 log.debug("%s: %s", self.name, error.message)
+                self.on_failure(self.name)
+            except Exception:
+                log.exception("%s met an error and goes on", self.name)
+                self.on_failure(self.name)
             pause = self.pause()

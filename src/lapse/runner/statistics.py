@@ -9,10 +9,11 @@ from lapse.catalog import Catalog, policies
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Target
-from lapse.errors import Drift, Refused
+from lapse.errors import Blocked, Drift, Refused
 from lapse.model.job import Job
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.service import Service
+from lapse.runner.supervisor import Supervisor
 
 
 class RowCounter(Service):
@@ -21,13 +22,17 @@ class RowCounter(Service):
     name = "row-counter"
     seconds = 1.0
 
-    def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
+    def __init__(self, catalog: Catalog, keeper: JobKeeper, supervisor: Supervisor) -> None:
         super().__init__()
         self._catalog = catalog
         self._keeper = keeper
+        self._supervisor = supervisor
         self._counted_at: dict[int, float] = {}
 
     def run_once(self) -> None:
+        """Other workers count the tables that they work on."""
+        if not self._supervisor.running():
+            return
         with self._catalog.reading() as connection:
             asking = {p.id: p for p in policies.list_policies(connection) if p.policy.row_stats_poll_interval}
             due = [job for job in stored_jobs.active_jobs(connection) if job.policy_id in asking] if asking else []
@@ -44,11 +49,11 @@ class RowCounter(Service):
         engine = self._catalog.engine
         try:
             with engine.connection() as connection:
-                declared = self._keeper.declared(connection, stored, job.table.partition)
+                declared = self._keeper.declared(connection, stored, job.table)
                 target = Target(declared=declared, cutoff=engine.now(connection), path=job.path)
                 survey = engine.survey(connection, target)
                 now = engine.now(connection)
-        except (Drift, Refused):
+        except (Blocked, Drift, Refused):
             # The job itself fails for this reason and says so.
             return
         statistics = {

@@ -16,6 +16,7 @@ from lapse.catalog.workers import WorkerRow
 from lapse.errors import LapseError
 from lapse.model.settings import Settings
 from lapse.runner.controller import Controller
+from lapse.runner.jobs import JobKeeper
 from lapse.runner.service import Service
 from lapse.runner.task import TaskRunner
 from lapse.runner.verdict import judge
@@ -28,8 +29,9 @@ class Supervisor(Service):
     name = "supervisor"
     seconds = WATCH_SECONDS
 
-    def __init__(self, catalog: Catalog, worker_id: str, controller: Controller) -> None:
+    def __init__(self, catalog: Catalog, worker_id: str, controller: Controller, keeper: JobKeeper) -> None:
         super().__init__()
+        self._keeper = keeper
         self._controller = controller
         self._catalog = catalog
         self._worker_id = worker_id
@@ -38,6 +40,7 @@ class Supervisor(Service):
         self._running: dict[int, TaskRunner] = {}
         self._lock = Lock()
         self._beat_at = float("-inf")
+        self._beat_seconds = 0.0
 
     def close(self) -> None:
         super().close()
@@ -64,6 +67,8 @@ class Supervisor(Service):
 
     def run_once(self) -> None:
         runners = self.running()
+        if not runners and monotonic() - self._beat_at < self._beat_seconds:
+            return
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
             now = self._catalog.engine.now(connection)
@@ -71,10 +76,9 @@ class Supervisor(Service):
                 known = {stored.id: stored for stored in policies.list_policies(connection)}
                 ours = {runner.job.id for runner in runners}
                 found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
-                worked = {job_id: tasks.spent(connection, job_id).worked for job_id in found}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
-            if job is None or stored is None or not judge(job, stored, current, now, worked[job.id]).goes_on:
+            if job is None or stored is None or not judge(job, stored, current, now).goes_on:
                 runner.stop()
             elif stored.version != runner.stored.version:
                 if stored.policy.same_expiry(runner.stored.policy):
@@ -84,10 +88,20 @@ class Supervisor(Service):
         for runner in runners[self._controller.allowed_tasks(len(runners)) :]:
             # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
             runner.stop()
+        self._show_gate(runners, current)
         self._beat(runners, current)
 
+    def _show_gate(self, runners: list[TaskRunner], current: Settings) -> None:
+        """A gate that stays closed is shown at the tables whose jobs wait at it, until it opens."""
+        shut = self._controller.shut_gate(current.gate_patience.approximate_seconds)
+        for runner in runners:
+            if (shut is None) != (runner.shown_gate is None):
+                self._keeper.show_gate(runner.job, shut)
+                runner.shown_gate = None if shut is None else shut.message
+
     def _beat(self, runners: list[TaskRunner], current: Settings) -> None:
-        if monotonic() - self._beat_at < current.heartbeat_interval.approximate_seconds / 2:
+        self._beat_seconds = current.heartbeat_interval.approximate_seconds / 2
+        if monotonic() - self._beat_at < self._beat_seconds:
             return
         with self._catalog.writing(durable=False) as connection:
             now = self._catalog.engine.now(connection)

@@ -17,7 +17,7 @@ from lapse.catalog import tasks as stored_tasks
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
 from lapse.engines.base import Batch, Deleter, Target
-from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeletable
+from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeletable, TooSlow
 from lapse.model.job import Counts, Job, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
@@ -69,6 +69,8 @@ class TaskRunner:
     ) -> None:
         self._controller = controller
         self.urgent = False
+        self.shown_gate: str | None = None
+        """What the status says about the gate that this task waits at."""
         self.task = task
         self.job = job
         self._catalog = catalog
@@ -147,10 +149,10 @@ class TaskRunner:
         try:
             with self._slots:
                 batch = deleter.step(limit, self._checkpoint)
+        except (RowUndeletable, TooSlow) as error:
+            batch = self._isolate(deleter, limit, error)
         except Retryable as error:
             self._back_off(error)
-        except RowUndeletable as error:
-            batch = self._isolate(deleter, limit, error)
         except Interrupted:
             if not self._stop.is_set():
                 raise
@@ -169,7 +171,7 @@ class TaskRunner:
         self._listener.batch_done(BatchDone(job=self.job, label=self._label, batch=batch, seconds=seconds))
         self._controller.count(batch.deleted)
         self._give_up_on_errors()
-        self._limiter.acquire(self._selects, batch.examined, self._wait)
+        self._limiter.pay(self._selects, batch.examined, self._wait)
         if batch.done and not self._sweep_again(deleter):
             return True
         self._yield(seconds, batch.read_seconds + batch.busy_seconds)
@@ -216,8 +218,8 @@ class TaskRunner:
         )
         return replace(self._progress, cursor=batch.cursor, counts=self._progress.counts + step)
 
-    def _isolate(self, deleter: Deleter, limit: int, error: RowUndeletable) -> Batch | None:
-        """Halve until the row that cannot go stands alone, then count it as held and go past it."""
+    def _isolate(self, deleter: Deleter, limit: int, error: LapseError) -> Batch | None:
+        """Halve until the row that cannot go, or not in time, stands alone, then count it as held and go past it."""
         if limit > 1:
             if self._before_isolating is None:
                 self._before_isolating = self._sizer.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lapse.catalog.policies import StoredPolicy
 from lapse.model.job import Job, JobStatus
@@ -30,9 +30,7 @@ class Verdict:
 GO_ON = Verdict()
 
 
-def judge(
-    job: Job, stored: StoredPolicy | None, settings: Settings, now: datetime, worked_seconds: float = 0.0
-) -> Verdict:
+def judge(job: Job, stored: StoredPolicy | None, settings: Settings, now: datetime) -> Verdict:
     """The first reason wins; reasons to end come before reasons to pause."""
     if job.control == JobAction.CANCEL:
         return Verdict(status=JobStatus.CANCELLED, reason="cancelled by request")
@@ -40,8 +38,13 @@ def judge(
         return Verdict(status=JobStatus.CANCELLED, reason="the policy was removed")
     if not settings.job_enable:
         return Verdict(status=JobStatus.CANCELLED, reason="tidb_ttl_job_enable is OFF")
-    if worked_seconds > settings.job_timeout.approximate_seconds:
-        return Verdict(status=JobStatus.TIMED_OUT, reason=f"worked for longer than {settings.job_timeout}")
+    if stored.disarmed is not None:
+        return Verdict(status=JobStatus.CANCELLED, reason="this database is a copy, and its policies are disarmed")
+    if settings.clock_hold is not None:
+        # A clock that jumped says nothing about how long the job has taken.
+        return Verdict(status=JobStatus.PAUSED, reason=settings.clock_hold)
+    if now - (job.started_at or job.created_at) > timedelta(seconds=settings.job_timeout.approximate_seconds):
+        return Verdict(status=JobStatus.TIMED_OUT, reason=f"not done after {settings.job_timeout}")
     if job.control == JobAction.PAUSE:
         return Verdict(status=JobStatus.PAUSED, reason="paused by request")
     obstacle = "ttl_pause is on" if stored.policy.pause else settings.obstacle(now)

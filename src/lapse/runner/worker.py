@@ -7,21 +7,26 @@ import os
 import socket
 import uuid
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Event, Lock, Semaphore, Thread
+from threading import Condition, Event, Lock, Semaphore, Thread
+from time import monotonic
 
 from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Target
-from lapse.errors import DatabaseUnavailable, Drift, LapseError, Retryable
+from lapse.errors import Blocked, CatalogFromTheFuture, DatabaseUnavailable, Drift, Fenced, LapseError
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
 from lapse.model.settings import AUTO, Settings
 from lapse.runner import declared as declaring
+from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.outage import Outage
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
@@ -36,17 +41,23 @@ RECLAIM_SECONDS = 10.0
 RECLAIM_TICK_SECONDS = 0.1
 """Time given to it in each round of a worker that keeps running."""
 MAX_BACKOFF_SECONDS = 30.0
+VERSION_SECONDS = 10.0
+"""A catalog that a newer Lapse has upgraded is noticed this soon."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """`jobs` as they stand at the end of the run; `skipped` tables got none."""
+    """`jobs` as they stand at the end of the run; `skipped` tables got none.
+
+    `proposals` are policies in comments that are not obeyed until a person accepts them.
+    """
 
     jobs: tuple[Job, ...]
     skipped: tuple[Skip, ...]
     reclaimed_bytes: int = 0
+    proposals: tuple[CommentProblem, ...] = ()
 
     @property
     def deleted(self) -> int:
@@ -58,7 +69,8 @@ class RunResult:
 
     @property
     def failed(self) -> bool:
-        return any(job.status is JobStatus.FAILED for job in self.jobs)
+        blocked = any(skip.blocked is not None and not skip.held for skip in self.skipped)
+        return blocked or any(job.status is JobStatus.FAILED for job in self.jobs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,26 +103,42 @@ class _Left:
 
 
 class Worker:
-    def __init__(self, catalog: Catalog, listener: Listener | None = None) -> None:
+    def __init__(self, catalog: Catalog, listener: Listener | None = None, *, gate_sql: str | None = None) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._catalog = catalog
         self._engine = catalog.engine
         self._listener = listener or Silent()
         self._keeper = JobKeeper(catalog, self.id, self._listener)
         self._scheduler = Scheduler(catalog, self._keeper)
-        self._controller = Controller(catalog)
-        self._supervisor = Supervisor(catalog, self.id, self._controller)
-        self._counter = RowCounter(catalog, self._keeper)
+        self._controller = Controller(catalog, gate_sql)
+        self._supervisor = Supervisor(catalog, self.id, self._controller, self._keeper)
+        self._counter = RowCounter(catalog, self._keeper, self._supervisor)
         self._thread_count = 1
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
+        self._looked = Condition()
+        self._rounds = 0
+        self._outage = Outage()
         self._learned_sizes: dict[int, int] = {}
 
     def stop(self) -> None:
         """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
         self._stop.set()
         self._supervisor.stop_all()
+        self._announce_round()
+
+    def _announce_round(self) -> None:
+        """There may be tasks to claim."""
+        with self._looked:
+            self._rounds += 1
+            self._looked.notify_all()
+
+    def _wait_for_round(self, seen: int) -> int:
+        """Until there was one after `seen`; an idle worker's threads ask nothing."""
+        with self._looked:
+            self._looked.wait_for(lambda: self._rounds != seen or self._stop.is_set())
+            return self._rounds
 
     def read_comments(self) -> None:
         """Find policies that were declared in table comments."""
@@ -127,36 +155,60 @@ class Worker:
             reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
-        return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed)
+        return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed, proposals=tick.proposals)
 
     def serve(self) -> None:
         """Keep running until `stop`; a database that is away is waited for."""
-        threads: list[Thread] = []
-        failures = 0
+        threads: dict[int, Thread] = {}
+        failures, checked_at, reclaiming = 0, monotonic(), False
         self._start()
         try:
             while not self._stop.is_set():
                 try:
                     self._catalog.install()
-                    self._scheduler.run_once()
-                    self._reclaim(RECLAIM_TICK_SECONDS)
-                    for number in range(len(threads), self._wanted_threads()):
-                        threads.append(Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}"))
-                        threads[-1].start()
+                    if monotonic() - checked_at >= VERSION_SECONDS:
+                        self._catalog.check_again()
+                        checked_at = monotonic()
+                    if reclaiming or not self._scheduler.is_idle():
+                        self._scheduler.run_once(patient=True)
+                        reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
+                        self._start_threads(threads)
+                        self._announce_round()
                     failures = 0
+                    self._outage.over()
+                except CatalogFromTheFuture:
+                    raise
+                except DatabaseUnavailable as error:
+                    self._listener.service_failed("scheduler")
+                    self._outage.met(error.message)
+                    self._stop.wait(self._outage.pause_seconds)
+                    self._outage.tried()
+                    continue
                 except LapseError as error:
                     failures += 1
+                    self._listener.service_failed("scheduler")
                     log.warning("the scheduler met an error and tries again: %s", error.message)
+                except Exception:
+                    failures += 1
+                    self._listener.service_failed("scheduler")
+                    log.exception("the scheduler met an error and tries again")
                 self._stop.wait(TICK_SECONDS if not failures else min(MAX_BACKOFF_SECONDS, 2.0**failures))
         finally:
-            self._stop.set()
-            self._supervisor.stop_all()
-            for thread in threads:
+            self.stop()
+            for thread in threads.values():
                 thread.join()
             self._close()
 
+    def _start_threads(self, threads: dict[int, Thread]) -> None:
+        """As many as are wanted; one that has died is replaced."""
+        for number in range(self._wanted_threads()):
+            if number not in threads or not threads[number].is_alive():
+                threads[number] = Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}")
+                threads[number].start()
+
     def _start(self) -> None:
         for service in (self._supervisor, self._counter, self._controller):
+            service.on_failure = self._listener.service_failed
             service.start()
 
     def _close(self) -> None:
@@ -170,23 +222,40 @@ class Worker:
             return None
         job_id = claimed.task.job_id
         try:
-            runner = self._prepare(claimed)
-        except (Retryable, DatabaseUnavailable):
+            outcome = self._work_on(claimed)
+        except DatabaseUnavailable:
             raise
+        except (Blocked, Drift, TooManyErrors) as error:
+            return self._keeper.fail(job_id, error)
         except LapseError as error:
-            return self._keeper.end(job_id, JobStatus.FAILED, error.message)
+            return self._keeper.postpone(claimed.task, error)
+        except Exception as error:
+            log.exception("task %d of job %d met an error", claimed.task.id, job_id)
+            return self._keeper.fail(job_id, error)
+        return self._keeper.settle_if_done(job_id) if outcome is Outcome.FINISHED else self._keeper.settle(job_id)
+
+    def _work_on(self, claimed: Claim) -> Outcome:
+        try:
+            runner = self._prepare(claimed)
+        except LapseError:
+            self._give_back(claimed.task)
+            raise
         self._supervisor.watch(runner)
         if self._stop.is_set():
             # Asked to stop between the claim and the watch: `stop` could not know of this runner.
             runner.stop()
         try:
-            outcome = runner.run()
-        except (Drift, TooManyErrors) as error:
-            return self._keeper.end(job_id, JobStatus.FAILED, error.message)
+            with self._controller.at_work():
+                return runner.run()
         finally:
             self._supervisor.release(runner)
             self._learned_sizes[runner.job.table_id] = runner.batch_size
-        return self._keeper.settle_if_done(job_id) if outcome is Outcome.FINISHED else self._keeper.settle(job_id)
+
+    @retried
+    def _give_back(self, task: Task) -> None:
+        """A task on which nothing was done."""
+        with suppress(Fenced), self._catalog.writing(durable=False) as connection:
+            tasks.resign_task(connection, task, tasks.progress_of(connection, task.id))
 
     def _work_until_done(self, wanted: list[Job]) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
@@ -219,19 +288,31 @@ class Worker:
                 while self._may_work(number) and left.note(self.work_once(left.active)):
                     continue
             except LapseError as error:
-                # The task went back to the others; the main thread meets the same trouble and reports it.
+                # The database is away: the main thread meets that, too, and reports it.
                 log.warning("a task was given back: %s", error.message)
+                return
+            except Exception:
+                log.exception("a task thread met an error and ends; the others go on")
+                self._listener.service_failed("task")
                 return
             left.done.wait(IDLE_SECONDS)
 
     def _serve_tasks(self, number: int) -> None:
+        seen = self._rounds
         while not self._stop.is_set():
             try:
                 while self._may_work(number) and self.work_once():
                     continue
+            except DatabaseUnavailable as error:
+                self._outage.met(error.message)
+                self._listener.service_failed("task")
             except LapseError as error:
                 log.warning("a task was given back: %s", error.message)
-            self._stop.wait(TICK_SECONDS)
+                self._listener.service_failed("task")
+            except Exception:
+                log.exception("a task thread met an error and goes on")
+                self._listener.service_failed("task")
+            seen = self._wait_for_round(seen)
 
     def _may_work(self, number: int) -> bool:
         return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
@@ -253,7 +334,8 @@ class Worker:
             current = settings.load_settings(connection)
             now = self._engine.now(connection)
             alive = silent_since(now, current)
-            found = tasks.claimable_tasks(connection, silent_since=alive, jobs=jobs)
+            awake = self._engine.stopwatch(connection)
+            found = tasks.claimable_tasks(connection, silent_since=alive, awake_at=awake, jobs=jobs)
         if not found:
             return None
         with self._catalog.writing(durable=False) as connection:
@@ -273,8 +355,10 @@ class Worker:
             if stored is None:
                 raise Drift("the policy was removed")
             behind = self._keeper.behind(connection, stored, job.table_id, claim.now)
+            physical = policies.get_table(connection, job.table_id)
         with self._engine.connection() as connection:
-            declared = self._keeper.declared(connection, stored, job.table.partition)
+            declared = self._keeper.declared(connection, stored, job.table)
+            armed = self._keeper.armed(connection, stored)
         if declaring.fingerprint(declared) != job.fingerprint:
             raise Drift(f"table {stored.table} has changed since the job was created")
         runner = TaskRunner(
@@ -283,13 +367,20 @@ class Worker:
             job=job,
             stored=stored,
             settings=claim.settings,
-            target=Target(declared=declared, cutoff=job.cutoff, path=job.path),
+            target=Target(
+                declared=declared,
+                cutoff=job.cutoff,
+                path=job.path,
+                armed=armed,
+                statement_seconds=claim.settings.statement_timeout.approximate_seconds,
+            ),
             slots=self._slots,
             controller=self._controller,
             listener=self._listener,
             learned_size=self._learned_sizes.get(job.table_id),
         )
         runner.urgent = behind > IN_DANGER
+        runner.shown_gate = physical.trouble if physical and physical.blocked is BlockCode.GATE else None
         return runner
 
     def _reclaim(self, seconds: float) -> int:

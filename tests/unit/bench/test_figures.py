@@ -74,9 +74,11 @@ def test_key_value_stores_are_told_by_what_they_did() -> None:
         "rows_per_second": {"bare": {"put": 1000.0, "get": 2000.0}, "Lapse": {"put": 900.0, "purge": 5.0}},
         "ratios": {"Lapse / bare": {"put": 0.9}},
         "ratios_of_processor_time": {"Lapse / bare": {"put": 0.8}},
+        "purges": {"one row expired": 0.05},
     }
     told = page._kv({"found": found, "under": {"cpus": 2, "load_average": 0.0}})
-    assert "| bare | 1,000 |  | 2,000 |" in told
+    assert "| bare | 1,000 |  |  | 2,000 |" in told
+    assert "| one row expired | 0.05 |" in told
     assert "| Lapse / bare | 0.80x (0.90x) |" in told
 
 

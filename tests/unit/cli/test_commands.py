@@ -72,6 +72,7 @@ def test_run_stops_in_time(cli: Cli, declared: Database) -> None:
     assert cli("sql", declared.url, "-c", limit).code == 0
     ran = cli("run", declared.url, "--max-runtime", "300ms")
     assert ran.code == 3, ran.out + ran.err
+    assert "(stopped; the next run goes on from here)" in ran.out
     left = declared.query("SELECT count(*) FROM events")[0][0]
     assert 2 < left <= 3000
     assert cli("sql", declared.url, "-c", "ALTER TABLE events RESET (ttl_delete_rate_limit)").code == 0
@@ -81,13 +82,15 @@ def test_run_stops_in_time(cli: Cli, declared: Database) -> None:
 
 def test_status(cli: Cli, declared: Database) -> None:
     [before] = cli("status", declared.url, "--json").json
-    assert (before["table"], before["state"], before["last_job"]) == ("events", "due", None)
+    assert (before["table"], before["state"], before["last_job"]) == ("events", "grace", None)
     assert before["expires"] == "1 day after at"
     cli("run", declared.url)
     [after] = cli("status", declared.url, "--json").json
     assert (after["state"], after["last_job"]["deleted"]) == ("idle", 2)
     assert datetime.fromisoformat(after["next_run_at"]).tzinfo is not None
-    assert "1 finished" in cli("status", declared.url).out
+    (line,) = [line for line in cli("status", declared.url).out.splitlines() if line.startswith("events")]
+    assert [cell.strip() for cell in line.split("│")][:3] == ["events", "on time", "1 day after at"]
+    assert line.rstrip().endswith(" 2")
 
 
 def test_history(cli: Cli, declared: Database) -> None:
@@ -206,7 +209,9 @@ def test_a_reader_that_leaves_is_no_error(database: Database) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_worker_stops_gracefully(declared: Database, number: signal.Signals) -> None:
+def test_worker_stops_gracefully(cli: Cli, declared: Database, number: signal.Signals) -> None:
+    # A person who asks for the policy to go on does not wait for its grace period.
+    assert cli("resume", declared.url, "events").code == 0
     worker = subprocess.Popen(
         [sys.executable, "-m", "lapse", "worker", declared.url, "--log-format", "json"],
         stderr=subprocess.PIPE,

@@ -50,4 +50,4 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(console, "find_spec", lambda name: None)
     ran = cli("console", declared.url)
     assert ran.code == 1
-    assert "pip install 'lapse-ttl[console]'" in ran.err
+    assert "pip install '.[console]'" in ran.err

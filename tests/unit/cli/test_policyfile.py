@@ -32,7 +32,7 @@ def test_from_nothing_to_a_checked_file(cli: Cli, database: Database) -> None:
     assert "first run would delete 2 of 4 rows" in planned.out
     assert cli("apply", database.url).code == 0
     assert cli("plan", database.url).code == 0
-    assert cli("apply", database.url).out == "nothing to change; 1 as they should be.\n"
+    assert cli("apply", database.url).out == "Nothing to apply: every policy is as the file says.\n"
     assert cli("run", database.url).out == "events: deleted 2 rows (finished)\n"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 
 from lapse.cli import chart
@@ -56,10 +59,10 @@ def test_a_held_run_shows_the_preview(cli: Cli, declared: Database, monkeypatch:
     declared.run(FILL.format(rows=3000))
     ran = cli("run", declared.url)
     assert ran.code == 3
-    assert "events: skipped, held for confirmation: the first run would delete 2,948 of 3,000 rows (98%)" in ran.out
+    assert "events: skipped, waiting for confirmation: the first run would delete 2,948 of 3,000 rows (98%)" in ran.out
     assert "would delete  2,948 of 3,000 rows" in ran.out
     assert "lapse run --yes" in ran.err
-    assert "held for confirmation: the first run" in cli("status", declared.url).out
+    assert "waiting for confirmation: the first run" in cli("status", declared.url).out
     [skip] = cli("run", declared.url, "--json").json["skipped"]
     assert skip["held"]
     assert declared.query("SELECT count(*) FROM events") == [(3000,)]
@@ -73,3 +76,66 @@ def test_resume_confirms(cli: Cli, declared: Database, monkeypatch: pytest.Monke
     assert cli("run", declared.url).code == 3
     assert cli("resume", declared.url, "events").code == 0
     assert cli("run", declared.url).code == 0
+
+
+# Before a policy is declared, and as soon as it is
+
+
+def test_a_policy_is_tried_and_nothing_changes(cli: Cli, database: Database) -> None:
+    before = database.everything()
+    tried = cli("preview", database.url, "events", "--column", "at", "--after", "30 days")
+    assert tried.code == 0
+    assert "Table events: if rows expired 30 days after at (not declared)" in tried.out
+    assert "would delete  2 of 4 rows (50%)" in tried.out
+    assert "time range    2020-01-31 00:00:00 to 2021-01-31 00:00:00 UTC" in tried.out
+    assert cli("preview", database.url, "events", "--column", "at", "--ttl", "30 days").out.startswith(
+        tried.out.splitlines()[0]
+    )
+    (record,) = cli("preview", database.url, "events", "--expression", "at", "--json").json
+    assert (record["candidate"], record["would_delete"], record["held"], record["touched"]) == (True, 2, 0, [])
+    assert "deletes nothing now" in cli("preview", database.url, "events", "--after", "30 days").out
+    refused = cli("preview", database.url, "events")
+    assert refused.code == 1
+    assert "--column created_at --after '30 days'" in refused.err
+    assert cli("preview", database.url, "events", "--column", "nope", "--after", "1 day").code == 2
+    assert cli("preview", database.url, "nope").code == 1
+    assert database.everything() == before
+
+
+def test_rows_that_go_with_others_are_told(cli: Cli, database: Database) -> None:
+    database.run(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, event INTEGER REFERENCES events ON DELETE CASCADE);"
+        "CREATE TABLE notes (id INTEGER PRIMARY KEY, o INTEGER REFERENCES orders ON DELETE SET NULL);"
+        "CREATE TABLE invoices (id INTEGER PRIMARY KEY, event INTEGER REFERENCES events);"
+        "INSERT INTO orders VALUES (1, 1), (2, 1), (3, 2); INSERT INTO notes VALUES (1, 1), (2, 3);"
+        "INSERT INTO invoices VALUES (1, 2)"
+    )
+    text = cli("preview", database.url, "events", "--column", "at", "--after", "1 day").out
+    assert "would delete  1 of 4 rows (25%)" in text
+    assert "held          1 expired row stays: rows of invoices refer to it" in text
+    assert "with them     2 rows of orders, by ON DELETE CASCADE" in text
+    assert "with them     1 row of notes lose" in text
+    said = cli("sql", database.url, "-c", "ALTER TABLE events TTL = `at` + INTERVAL 1 DAY").err
+    assert "notice: events: would delete 1 of 4 rows (25%) at the first run; 1 more has expired and stays" in said
+    assert "workers wait until" in said
+
+
+def test_the_grace_period_is_counted_down(cli: Cli, declared: Database) -> None:
+    shown = cli("status", declared.url).out
+    assert "on time, grace" in shown
+    assert "events: deletes nothing for another 10 min, until " in shown
+    (record,) = cli("status", declared.url, "--json").json
+    assert record["state"] == "grace"
+    assert datetime.fromisoformat(record["grace_until"]) > datetime.now(UTC)
+    assert "grace         a worker deletes nothing for another 10 min" in cli("preview", declared.url, "events").out
+    assert cli("preview", declared.url, "events", "--json").json[0]["grace_until"] == record["grace_until"]
+
+
+def test_apply_says_what_the_first_run_will_do(cli: Cli, database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "lapse.toml"
+    file.write_text("[tables.events]\ncolumn = 'at'\nafter = '1 day'\n", encoding="utf-8")
+    said = cli("apply", database.url, "--file", str(file)).err
+    assert "notice: events: would delete 2 of 4 rows (50%) at the first run; workers wait until" in said
+    assert cli("apply", database.url, "--file", str(file)).err == ""
+    file.write_text("[tables.events]\ncolumn = 'at'\nafter = '1 day'\nttl_job_cron = '@daily'\n", encoding="utf-8")
+    assert "would delete" not in cli("apply", database.url, "--file", str(file)).err

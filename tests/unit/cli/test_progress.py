@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from threading import Event
 from typing import Any
@@ -18,6 +19,8 @@ import lapse
 from lapse.cli.logs import JobLog, LogFormat, configure_logging
 from lapse.cli.progress import Progress
 from lapse.cli.stopping import stop_on_signals
+from lapse.model.table import TableName
+from lapse.runner.events import Held, Trouble
 from tests.unit.cli.conftest import Database
 
 
@@ -70,6 +73,16 @@ def test_jobs_are_logged_as_text(
     last = capsys.readouterr().err.splitlines()[-1]
     assert " warning " in last
     assert "job 1 of table events failed" in last
+
+
+def test_what_is_held_is_logged(capsys: pytest.CaptureFixture[str], lapse_log: logging.Logger) -> None:
+    configure_logging(LogFormat.TEXT, logging.INFO)
+    event = Held(table=TableName("events"), trouble=Trouble.ROWS, reason="2 rows stay", fix="lapse preview URL events")
+    JobLog().held(event)
+    JobLog().released(replace(event, reason="no expired row is held any more"))
+    began, over = capsys.readouterr().err.splitlines()
+    assert " warning table events: 2 rows stay; lapse preview URL events" in began
+    assert " info    table events: no expired row is held any more" in over
 
 
 def test_the_first_signal_asks_and_the_handlers_come_back() -> None:

@@ -10,7 +10,10 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 import lapse
+from lapse.ddl import parse_one
 from lapse.errors import UsageError
+from lapse.model.statement import AlterTable
+from lapse.model.table import TableName
 
 alembic = pytest.importorskip("alembic")
 contrib = pytest.importorskip("lapse.contrib.alembic")
@@ -69,3 +72,32 @@ def test_mistakes_are_refused(connection: Connection) -> None:
     with pytest.raises(UsageError):
         _operations(connection).set_ttl("events", exclude="no")
     assert contrib.SetTtl("events", {}).reverse().table == "events"
+
+
+def test_offline_mode_writes_what_lapse_sql_understands(url: str) -> None:
+    from io import StringIO
+
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    written = StringIO()
+    options = {"as_sql": True, "output_buffer": written}
+    operations: Any = Operations(MigrationContext.configure(dialect_name="postgresql", opts=options))
+    operations.set_ttl("Events", schema="app", column="at", after="30 days", ttl_job_cron="@daily")
+    operations.reset_ttl("events")
+    with pytest.raises(UsageError):
+        operations.set_ttl("events", nonsense=1)
+    first, second = (part.strip() for part in written.getvalue().split(";")[:2])
+    assert first.splitlines()[0] == "-- for lapse sql -f"
+    statement = parse_one(first, "postgres")
+    assert isinstance(statement, AlterTable)
+    assert statement.table == TableName("Events", "app")
+    assert statement.change.set["job_cron"] == "@daily"
+    assert second.endswith("ALTER TABLE events RESET (ttl)")
+
+
+def test_the_connection_keeps_its_options(connection: Connection) -> None:
+    before = dict(connection.get_execution_options())
+    _operations(connection).set_ttl("events", column="at", after="30 days")
+    after = {name: value for name, value in connection.get_execution_options().items() if value is not None}
+    assert after == before

@@ -204,3 +204,30 @@ def test_what_is_left_is_what_was_not_ours(actions: list[str], separator: str, d
 
 def _bare(text: str) -> str:
     return text.replace("/* , */", "")
+
+
+@pytest.mark.parametrize(
+    "how", ["TABLE t NOWAIT", "TABLE t WAIT 5", "IGNORE ONLINE TABLE t", "OFFLINE TABLE IF EXISTS t WAIT 0"]
+)
+def test_words_before_the_action_are_passed_over(how: str) -> None:
+    found = parse_one(f"ALTER {how} DROP COLUMN at", "mysql")
+    assert isinstance(found, AlterColumn)
+    assert (found.table, found.actions) == (TableName("t"), ((DROP, "at"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("ALTER TABLE t DROP TTL", True),
+        ("ALTER TABLE a.b DROP ttl", True),
+        ("ALTER TABLE t DROP COLUMN ttl", False),
+        ('ALTER TABLE t DROP "ttl"', False),
+        ("ALTER TABLE t DROP IF EXISTS ttl", False),
+        ("ALTER TABLE t DROP TTL, ADD COLUMN b INT", False),
+        ("ALTER TABLE t ADD COLUMN b INT, DROP TTL", False),
+    ],
+)
+def test_drop_ttl(text: str, may: bool) -> None:
+    found = parse_one(text, "postgres")
+    assert isinstance(found, AlterColumn)
+    assert found.may_remove_ttl is may

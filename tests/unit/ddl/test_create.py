@@ -13,7 +13,7 @@ from lapse.ddl.lexer import DIALECTS
 from lapse.errors import InvalidValue, LapseError, PolicyConflict, SyntaxProblem
 from lapse.model.interval import DAY, HOUR, MINUTE, SECOND, Interval
 from lapse.model.policy import PartitionRule
-from lapse.model.statement import CreateTable
+from lapse.model.statement import CreateTable, DropTable, PassThrough
 from lapse.model.table import TableName
 
 MANAGED = {"expire_after": Interval(micros=5 * MINUTE)}
@@ -236,3 +236,32 @@ def test_options_between_others(options: list[str], commas: bool, dialect: str) 
     statement = parse_one(f"CREATE TABLE t (a int) {separator.join(options)}", dialect)
     kept = separator.join(option for option in options if option in THEIRS)
     assert statement.text == f"CREATE TABLE t (a int) {kept}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("CREATE TABLE t(a DATETIME)ENGINE=InnoDB/*T![ttl] TTL=a+INTERVAL 1 DAY*/COMMENT='x'", None),
+        ("CREATE TABLE t(a DATETIME)COMMENT 'x'/*T![ttl] TTL=a+INTERVAL 1 DAY*/ENGINE InnoDB", None),
+        (
+            "CREATE TABLE t(a DATETIME)/*T![ttl] TTL=a+INTERVAL 1 DAY*/ENGINE=InnoDB",
+            "CREATE TABLE t(a DATETIME)ENGINE=InnoDB",
+        ),
+    ],
+)
+def test_a_cut_never_joins_two_words(text: str, rest: str | None) -> None:
+    start, end = text.index("/*"), text.index("*/") + 2
+    found = parse_one(text, "mysql")
+    assert isinstance(found, CreateTable)
+    assert found.text == (rest or f"{text[:start]} {text[end:]}")
+
+
+def test_create_or_replace() -> None:
+    replaced = parse_one("CREATE OR REPLACE TABLE s.t (a INT)", "mysql")
+    assert isinstance(replaced, DropTable)
+    assert (replaced.tables, replaced.replaced) == ((TableName("t", "s"),), True)
+    assert replaced.text == "CREATE OR REPLACE TABLE s.t (a INT)"
+    with_ttl = parse_one("CREATE OR REPLACE TABLE t (a DATETIME) TTL = a + INTERVAL 1 DAY", "mysql")
+    assert isinstance(with_ttl, CreateTable) and with_ttl.replaces
+    for other in ("CREATE OR REPLACE VIEW v AS TABLE t", "CREATE OR REPLACE TEMPORARY TABLE t (a INT)"):
+        assert isinstance(parse_one(other, "mysql"), PassThrough)

@@ -79,7 +79,7 @@ UNDERSTOOD: list[tuple[str, Node]] = [
     ("CAST(`a` AS SIGNED)", Cast(A, "integer")),
     ("a::varchar(5)", Cast(A, "text")),
     ("timestamp '2030-01-01 00:00:00'", Cast(Text("2030-01-01 00:00:00"), "timestamp")),
-    ("(x + '5 minutes') AT TIME ZONE 'UTC'", Cast(X_AND_FIVE, "timestamptz")),
+    ("(x + '5 minutes') AT TIME ZONE 'UTC'", Cast(X_AND_FIVE, "utc")),
     ("a AND NOT b OR c", Binary("OR", Binary("AND", A, Unary("NOT", B)), C)),
     ("(a + 1) * 2 % b", Binary("%", Binary("*", Binary("+", A, ONE), TWO), B)),
     ("-a / 2", Binary("/", Unary("-", A), TWO)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +89,66 @@ def test_pieces_are_slices_in_order(text: str, dialect: str) -> None:
 )
 def test_is_complete(text: str, expected: bool) -> None:
     assert is_complete(text, "sqlite") is expected
+
+
+DUMP = """\
+-- MariaDB dump
+/*!40101 SET NAMES utf8mb4 */;
+CREATE TABLE `t` (`a` int, `delimiter` int);
+-- the trigger that Lapse made
+DELIMITER ;;
+/*!50003 CREATE*/ /*!50017 DEFINER=`a`@`%`*/ /*!50003 TRIGGER x BEFORE UPDATE ON t FOR EACH ROW BEGIN SET @a=1; END */;;
+CREATE PROCEDURE p() BEGIN SELECT ';;', `a;;b` /* ;; */; SELECT 2; END;;
+DELIMITER ;
+INSERT INTO t VALUES (1, 2);
+delimiter $$
+CREATE PROCEDURE q() BEGIN SELECT 1; END$$
+$$
+SELECT 'delimiter ;'$$
+DELIMITER //
+SELECT 4 / 2//
+SELECT 5"""
+
+
+def test_delimiter() -> None:
+    found = split(DUMP, "mysql")
+    assert [piece.text for piece in found] == [
+        "-- MariaDB dump\n/*!40101 SET NAMES utf8mb4 */",
+        "CREATE TABLE `t` (`a` int, `delimiter` int)",
+        DUMP.split("\n")[5].removesuffix(";;"),
+        "CREATE PROCEDURE p() BEGIN SELECT ';;', `a;;b` /* ;; */; SELECT 2; END",
+        "INSERT INTO t VALUES (1, 2)",
+        "CREATE PROCEDURE q() BEGIN SELECT 1; END",
+        "SELECT 'delimiter ;'",
+        "SELECT 4 / 2",
+        "SELECT 5",
+    ]
+    assert [piece.line for piece in found] == [2, 3, 6, 7, 9, 11, 13, 15, 16]
+    assert found[0].verb == found[2].verb == "/*!"
+
+
+@pytest.mark.parametrize("text", ["DELIMITER //", "delimiter //\n", "# note\nDELIMITER $$\n  "])
+def test_a_delimiter_alone_is_no_statement(text: str) -> None:
+    assert split(text, "mysql") == []
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_delimiter_is_a_word_elsewhere(dialect: str) -> None:
+    assert [piece.text for piece in split("DELIMITER //\nSELECT 1; SELECT 2", dialect)] == [
+        "DELIMITER //\nSELECT 1",
+        "SELECT 2",
+    ]
+
+
+def test_complete_under_another_delimiter() -> None:
+    assert not is_complete("DELIMITER //\nSELECT 1;", "mysql")
+    assert is_complete("DELIMITER //\nSELECT 1;//", "mysql")
+
+
+@given(st.text(alphabet="dD;/ \n'`$eE*!-", max_size=30))
+def test_delimiters_lose_and_repeat_nothing(text: str) -> None:
+    text = f"DELIMITER //\n{text}\nDELIMITER ;\n{text}"
+    ends = [(piece.start, piece.end) for piece in split(text, "mysql")]
+    assert all(start < end for start, end in ends)
+    assert ends == sorted(ends)
+    assert all(first[1] <= second[0] for first, second in pairwise(ends))

@@ -102,3 +102,25 @@ def test_what_a_dialect_cannot_say_is_refused() -> None:
             write()
     assert Interval(micros=26 * HOUR + 30 * MINUTE).to_go() == "1d2h30m"
     assert Interval(micros=HOUR).to_seconds() == 3600
+
+
+@pytest.mark.parametrize("quantity", ["NaN", "Infinity", "sNaN", "1e9", "1_0", "1e999999999", "0x10", "", "٣"])
+@pytest.mark.parametrize("unit", ["DAY", "MONTH", "SECOND"])
+def test_a_quantity_that_is_no_plain_number_is_refused(quantity: str, unit: str) -> None:
+    with pytest.raises(InvalidValue):
+        interval.from_unit(quantity, unit)
+    with pytest.raises(InvalidValue):
+        interval.parse(f"INTERVAL '{quantity}' {unit}")
+
+
+@pytest.mark.parametrize("unit", ["DAY", "HOUR", "WEEK", "MINUTE", "MICROSECOND", "MONTH"])
+def test_a_fraction_that_servers_round_is_refused(unit: str) -> None:
+    """MySQL reads INTERVAL 1.5 DAY as two days, PostgreSQL INTERVAL '1.5' DAY as one."""
+    with pytest.raises(InvalidValue, match="whole number"):
+        interval.parse(f"INTERVAL 1.5 {unit}")
+    assert interval.parse("INTERVAL 1.5 SECOND") == Interval(micros=1_500_000)
+    assert interval.parse("INTERVAL 2.0 DAY") == Interval(micros=2 * DAY)
+
+
+def test_less_than_a_microsecond_is_rounded_up() -> None:
+    assert interval.parse("0.0000001 seconds") == Interval(micros=1)

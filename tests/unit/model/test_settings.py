@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lapse.errors import InvalidValue, NotFound
+from lapse.errors import InvalidValue
 from lapse.model.settings import SETTINGS, Settings, normalise
 
 
@@ -77,6 +77,6 @@ def test_values_out_of_range_are_refused_never_clamped(name: str, value: str) ->
 
 
 def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(NotFound, match="tidb_ttl_nonsense"):
+    with pytest.raises(InvalidValue, match="tidb_ttl_nonsense"):
         normalise("tidb_ttl_nonsense", "1")
     assert all(setting.help for setting in SETTINGS.values())

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from lapse.app.policyfile.presets import preset_for
-from lapse.app.policyfile.reading import knob_fields
+from lapse.app.policyfile.reading import entry_from_keys, file_keys
+from lapse.ddl import parse_comment_policy
 from lapse.engines.base import Engine
 from lapse.errors import LapseError
-from lapse.model import interval
 from lapse.model.policy import PolicyChange
 from lapse.model.table import Table, TableName
 from lapse.runner import declared as declaring
@@ -20,9 +20,10 @@ from lapse.runner import declared as declaring
 EXPIRES = re.compile(r"(expir\w*|valid_(until|to)|delete_after|purge_(at|after))", re.IGNORECASE)
 ARRIVED = re.compile(
     r"(created|inserted|logged|occurred|received|sent|recorded|finished|completed|processed)(_?(at|on|time|date))?"
-    r"|timestamp|ts|event_time|date_done|last_(seen|activity|used)\w*",
+    r"|timestamp|ts|at|event_time|date_done|last_(seen|activity|used)\w*",
     re.IGNORECASE,
 )
+NAMES_SHOWN = 3
 KEPT = "90 days"
 """A first proposal for rows that say when they came: long enough to be argued down."""
 
@@ -41,32 +42,54 @@ class Candidate:
 def find_candidate(engine: Engine, connection: Connection, name: TableName) -> Candidate:
     table = engine.describe(connection, name)
     rows = engine.estimate_rows(connection, table)
-    for keys, why in _proposals(table):
+    for keys, why in _proposals(table, engine.range_column(connection, table)):
         column = keys.get("column") or keys.get("ttl_expiration_expression", "")
         try:
-            policy = PolicyChange(set=_fields(keys)).apply_to(None, str(name))
+            policy = entry_from_keys(str(name), keys, place=str(name)).policy
             assert policy is not None
             engine.check(connection, declaring.declare(table, policy), None)
         except LapseError:
             # The column only has the name of a time; the next may be one.
             continue
-        indexed = table.index_on(column) is not None
+        indexed = table.index_on(column) is not None or "ttl_partition_drop" in keys
         return Candidate(table=table.name, rows=rows, keys=keys, why=why, indexed=indexed)
-    return Candidate(table=table.name, rows=rows, keys={}, why="no column tells when a row expires", indexed=False)
+    why = _why_kept(table) or "no column tells when a row expires"
+    return Candidate(table=table.name, rows=rows, keys={}, why=why, indexed=False)
 
 
-def _proposals(table: Table) -> Iterator[tuple[Mapping[str, str], str]]:
+def _why_kept(table: Table) -> str | None:
+    """Rows that others refer to are kept by them, or take them along: nothing in the table says that they are old."""
+    others = sorted({str(each.table) for each in table.referenced_by if each.table.whole != table.name})
+    if not others:
+        return None
+    shown = ", ".join(others[:NAMES_SHOWN]) + (f" and {len(others) - NAMES_SHOWN} more" if others[NAMES_SHOWN:] else "")
+    return f"rows of {shown} refer to its rows"
+
+
+def _proposals(table: Table, range_column: str | None) -> Iterator[tuple[Mapping[str, str], str]]:
+    declared = _declared_by_comment(table)
+    if declared is not None:
+        yield declared, "its comment declares this"
+        return
     preset = preset_for(table)
     if preset is not None:
         yield preset.keys, preset.title
     names = [column.name for column in table.columns]
     for name in (name for name in names if EXPIRES.fullmatch(name)):
         yield {"ttl_expiration_expression": name}, f"column {name} says when a row expires"
+    if _why_kept(table) is not None:
+        return
+    if range_column is not None:
+        keys = {"column": range_column, "after": KEPT, "ttl_partition_drop": "on"}
+        yield keys, f"partitioned by {range_column}: whole partitions are dropped"
     for name in (name for name in names if ARRIVED.fullmatch(name)):
         yield {"column": name, "after": KEPT}, f"column {name} says when a row came"
 
 
-def _fields(keys: Mapping[str, str]) -> dict[str, object]:
-    if "column" in keys:
-        return {"column": keys["column"], "interval": interval.parse(keys["after"])}
-    return knob_fields("ttl_expiration_expression", keys["ttl_expiration_expression"])
+def _declared_by_comment(table: Table) -> Mapping[str, str] | None:
+    try:
+        fields = parse_comment_policy(table.comment or "")
+        policy = None if fields is None else PolicyChange(set=fields).apply_to(None, str(table.name))
+    except LapseError:
+        return None
+    return None if policy is None else file_keys(policy)

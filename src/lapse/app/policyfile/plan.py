@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
+from lapse.app.nearby import suggesting_tables
 from lapse.app.policyfile.reading import PolicyFile, TableEntry
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
@@ -15,7 +16,7 @@ from lapse.ddl import render
 from lapse.ddl.names import parse_table_name
 from lapse.ddl.render import table_name
 from lapse.engines.base import Declared, Expiring
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import LapseError, TableNotFound, Unsupported
 from lapse.model import knobs
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
@@ -101,11 +102,13 @@ class Planner:
             left = {stored.table for stored in known}
             for entry in file.tables:
                 try:
-                    table = self._engine.describe(connection, parse_table_name(entry.name, self._engine.dialect))
+                    name = parse_table_name(entry.name, self._engine.dialect)
+                    with suggesting_tables(self._engine, connection, name):
+                        table = self._engine.describe(connection, name)
                     left.discard(table.name)
                     change = self._change(connection, entry, table, known)
                 except LapseError as error:
-                    problems.append(Problem(table=entry.name, place=entry.place, text=error.message))
+                    problems.append(Problem(table=entry.name, place=entry.place, text=_told(error)))
                     continue
                 if change is not None:
                     changes.append(change)
@@ -176,6 +179,10 @@ class Planner:
             exact=all(each.exact for each in found),
             held=objection_to(found, now) if policy.guard else None,
         )
+
+
+def _told(error: LapseError) -> str:
+    return f"{error.message}; {error.hint}" if isinstance(error, TableNotFound) and error.hint else error.message
 
 
 def _removal(stored: StoredPolicy, place: str) -> Change:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lapse.app.policyfile.positions import KeyPath, Positions
+from lapse.app.textfile import read_text
 from lapse.ddl import parse_expression, recognise_column
 from lapse.errors import FileProblem, LapseError, UsageError
 from lapse.model import interval, knobs
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.secret import mask
+from lapse.model.suggestion import suggest
 
 FILE_NAME = "lapse.toml"
 COLUMN, AFTER, EXCLUDE = "column", "after", "exclude"
@@ -49,16 +51,26 @@ class PolicyFile:
     tables: tuple[TableEntry, ...]
 
 
-def read_file(path: Path, environment: str | None = None, variables: Mapping[str, str] | None = None) -> PolicyFile:
-    """Raises FileProblem. Without `environment`, the file's only one is taken, or none if it has several."""
-    return _Reader(path, os.environ if variables is None else variables).read(environment)
+def read_file(
+    path: Path,
+    environment: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    needs_url: bool = True,
+) -> PolicyFile:
+    """Raises FileProblem. Without `environment`, the file's only one is taken, or none if it has several.
+
+    Unless it `needs_url`, a variable that is to hold the URL may be unset.
+    """
+    return _Reader(path, os.environ if variables is None else variables, needs_url=needs_url).read(environment)
 
 
 class _Reader:
-    def __init__(self, path: Path, variables: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, variables: Mapping[str, str], *, needs_url: bool) -> None:
         self._path = path
+        self._needs_url = needs_url
         self._variables = variables
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         try:
             self._document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -72,7 +84,8 @@ class _Reader:
             wanted = next(iter(environments))
         if wanted is not None and wanted not in environments:
             known = f"the file has {', '.join(environments)}" if environments else "the file has none"
-            raise self._problem(("environments",), f"there is no environment {wanted!r}", hint=known)
+            hint = suggest(wanted, environments, otherwise=known)
+            raise self._problem(("environments",), f"there is no environment {wanted!r}", hint=hint)
         here: KeyPath = ("environments", wanted) if wanted is not None else ()
         for name in environments:
             self._known_keys(("environments", name), self._section(("environments", name)), ENVIRONMENT_KEYS)
@@ -96,9 +109,7 @@ class _Reader:
         for layer in layers:
             found = self._section(layer)
             self._known_keys(layer, found, (COLUMN, AFTER, EXCLUDE, *_allowed_knobs()))
-            if found.keys() & _EXPIRY_KEYS:
-                # Another way to say when rows expire replaces the first.
-                values = {key: value for key, value in values.items() if key not in _EXPIRY_KEYS}
+            values = {key: value for key, value in values.items() if key not in _replaced_by(found)}
             values |= found
             places |= {key: (*layer, key) for key in found}
         place = next((layer for layer in reversed(layers) if self._section(layer)), layers[0])
@@ -165,6 +176,8 @@ class _Reader:
         variable = re.fullmatch(r"\$\{?(\w+)\}?", value.strip())
         if variable is not None:
             if not self._variables.get(variable[1]):
+                if not self._needs_url:
+                    return None
                 raise self._problem(place, f"the environment variable {variable[1]} is not set")
             return self._variables[variable[1]]
         if mask(value) != value:
@@ -183,7 +196,8 @@ class _Reader:
     def _known_keys(self, path: KeyPath, found: Mapping[str, Any], allowed: tuple[str, ...] | list[str]) -> None:
         for key in found:
             if key not in allowed:
-                raise self._problem((*path, key), f"{key} is not known here", hint=f"known: {', '.join(allowed)}")
+                hint = suggest(key, allowed, otherwise=f"known: {', '.join(allowed)}")
+                raise self._problem((*path, key), f"{key} is not known here", hint=hint)
 
     def _problem(self, place: KeyPath, text: str, *, hint: str | None = None) -> FileProblem:
         line, column = self._positions.of(place)
@@ -191,6 +205,19 @@ class _Reader:
 
 
 _EXPIRY_KEYS = frozenset({COLUMN, AFTER, EXCLUDE, "ttl_expire_after", "ttl_expiration_expression"})
+
+
+_ONE_WAY = (frozenset({COLUMN, AFTER}), frozenset({"ttl_expire_after"}), frozenset({"ttl_expiration_expression"}))
+
+
+def _replaced_by(found: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of an earlier layer that these leave nothing of: another way to say when rows expire replaces the first."""
+    if EXCLUDE in found:
+        return frozenset((COLUMN, AFTER, *_allowed_knobs()))
+    for way in _ONE_WAY:
+        if found.keys() & way:
+            return _EXPIRY_KEYS - way
+    return frozenset()
 
 
 def _allowed_knobs() -> list[str]:
@@ -206,6 +233,20 @@ def knob_fields(name: str, text: str) -> dict[str, Any]:
         if column is not None:
             return {"column": column[0], "interval": column[1]}
     return {knob.field: value} if knob.field else {}
+
+
+def file_keys(policy: Policy) -> dict[str, str]:
+    """What a file says for a policy; rules of partitions have no words in it."""
+    options = policy.options()
+    keys: dict[str, str] = {}
+    if "column" in options:
+        keys |= {"column": options.pop("column"), "after": str(policy.interval)}
+    options.pop("interval", None)
+    options.pop("partitions", None)
+    return keys | {_KNOB_NAMES[field]: str(text) for field, text in options.items()}
+
+
+_KNOB_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}
 
 
 def entry_from_keys(name: str, keys: Mapping[str, Any], *, place: str) -> TableEntry:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lapse.app.policyfile.candidates import Candidate
+from lapse.app.policyfile.reading import file_keys
 from lapse.catalog.policies import StoredPolicy
-from lapse.model import knobs
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
@@ -31,17 +31,6 @@ def write_file(stored: Sequence[StoredPolicy], candidates: Sequence[Candidate]) 
     for candidate in sorted(candidates, key=lambda each: (not each.keys, -each.rows)):
         lines += ["", *_proposal(candidate)]
     return "\n".join(lines) + "\n"
-
-
-def file_keys(policy: Policy) -> dict[str, str]:
-    """What a file says for a policy; rules of partitions have no words in it."""
-    options = policy.options()
-    keys: dict[str, str] = {}
-    if "column" in options:
-        keys |= {"column": options.pop("column"), "after": str(policy.interval)}
-    options.pop("interval", None)
-    options.pop("partitions", None)
-    return keys | {_NAMES[field]: str(text) for field, text in options.items()}
 
 
 def _policy(name: TableName, policy: Policy) -> Iterator[str]:
@@ -73,6 +62,3 @@ def _value(key: str, text: str) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name, ensure_ascii=False)
-
-
-_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}

@@ -34,6 +34,17 @@
     if (isPoll(event) && (!live || document.hidden || dialog.open || opened)) event.preventDefault();
   });
 
+  // What is here already is not sent again: the mark of the part that is shown goes along with the question.
+  let mark = "";
+  document.addEventListener("htmx:configRequest", function (event) {
+    if (isPoll(event) && mark) event.detail.headers["X-Lapse-Mark"] = mark;
+  });
+  document.addEventListener("htmx:afterRequest", function (event) {
+    if (!isPoll(event) || !event.detail.xhr) return;
+    mark = event.detail.xhr.getResponseHeader("X-Lapse-Mark") || "";
+    if (event.detail.xhr.status === 204) show("Live", false);
+  });
+
   document.addEventListener("htmx:afterSwap", function (event) {
     if (event.detail.target.id === "dialog-body") {
       if (!dialog.open) dialog.showModal();

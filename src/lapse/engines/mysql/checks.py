@@ -9,8 +9,9 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, inspect, keys, managed, myrocks, references
+from lapse.engines.mysql import condition, inspect, keys, managed, myrocks, partition, references, zones
 from lapse.engines.mysql.names import live_view
+from lapse.engines.zones import refuse_guess
 from lapse.errors import Unsupported
 from lapse.model.policy import PartitionRule, Policy
 from lapse.model.table import Table, TableKind
@@ -47,10 +48,13 @@ def _check_condition(connection: Connection, declared: Declared, previous: Polic
     table, policy = declared.table, declared.policy
     planned.refuse_taken_name(declared, previous)
     complete = planned.with_managed_column(declared, "datetime(6)")
-    condition.at(connection, complete, now)
+    of_partitions = [policy.for_partition(rule.partition) for rule in policy.partitions]
     for rule in policy.partitions:
         _check_shorter(policy, rule)
-        condition.at(connection, replace(complete, policy=policy.for_partition(rule.partition), expression=None), now)
+    for each in (complete, *(replace(complete, policy=part, expression=None) for part in of_partitions)):
+        condition.at(connection, each, now)
+        if not policy.pause:
+            refuse_guess(each, zones.in_doubt(connection, each))
     if policy.hide_expired == "view":
         managed.refuse_foreign_view(connection, live_view(table.name))
         condition.expired_now(connection, complete)
@@ -72,6 +76,13 @@ def _notices(connection: Connection, declared: Declared) -> list[str]:
     notices = [advice.text for advice in references.advice(table)]
     if policy.select_as_of_system_time is not None:
         notices.append("ttl_select_as_of_system_time has no effect here: plain reads of InnoDB lock nothing")
+    if inspect.is_versioned(connection, table.name):
+        notices.append(
+            f"table {table.name} is system-versioned: rows that expire stay in its history until"
+            f" DELETE HISTORY FROM {table.name} removes them"
+        )
+    if policy.partition_drop and (why_not := partition.why_not(connection, table.name)):
+        notices.append(f"{why_not}: its rows are deleted one by one")
     if policy.time_format is not None:
         notices.append("ttl_time_format has no effect here: the column's type says how it stores time")
     return notices

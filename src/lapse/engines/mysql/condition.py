@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Declared
 from lapse.engines.mysql import times
-from lapse.engines.mysql.expression import Writer
-from lapse.engines.mysql.names import literal
-from lapse.engines.mysql.times import Kind
+from lapse.engines.mysql.expression import Writer, zone_literal
+from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
-from lapse.model.expression import columns as expression_columns
+from lapse.model.expression import Binary, ColumnRef, Span
+from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry
-from lapse.model.table import Column
+from lapse.model.table import MANAGED_COLUMN, Column
 
 NOW = "utc_timestamp(6)"
 
@@ -25,53 +25,72 @@ NOW = "utc_timestamp(6)"
 class Condition:
     """`sql` decides; `column` is set where an index on it can find the candidates.
 
-    `moment` is SQL for a row's expiry before the interval is added, to be read in `zone`.
+    `moment` is SQL for a row's expiry before `after` is added, to be read in `zone`.
     """
 
     sql: str
     moment: str
     zone: ZoneInfo
+    after: Interval = Interval()  # noqa: RUF009 - it is frozen
     column: Column | None = None
     last: str | None = None
     """The latest value of `column` that has expired."""
 
+    def expiry(self, value: object) -> datetime | None:
+        """The instant at which a row with that `moment` expires."""
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return expiry(moment, self.after, self.zone) if isinstance(moment, datetime) else None
+
 
 def at(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff, for a session in UTC."""
-    policy, expiry = declared.policy, declared.policy.expiry
-    if isinstance(expiry, ColumnExpiry):
-        column = _column(declared, expiry.column)
+    policy = declared.policy
+    if isinstance(policy.expiry, ColumnExpiry):
+        column = _column(declared, policy.expiry.column)
         kind = times.require_kind(column, declared.table.name)
-        limit = times.threshold(column, kind, expiry.after, cutoff, policy.time_zone)
+        zone = "UTC" if _is_managed(declared, column) else policy.zone
+        limit = times.threshold(column, kind, policy.expiry.after, cutoff, zone)
         moment = times.moment(column, kind)
-        return Condition(sql=limit.sql, moment=moment, zone=limit.zone, column=column, last=limit.last)
-    assert declared.expression is not None
+        after = policy.expiry.after
+        return Condition(sql=limit.sql, moment=moment, zone=limit.zone, after=after, column=column, last=limit.last)
     _require_zone(connection, declared)
     now = times.instant_literal(cutoff)
-    instant = Writer(table=declared.table, now=now, zone=policy.time_zone).time(declared.expression)
+    instant = _instant(declared, now)
     return Condition(sql=_passed(instant, now), moment=instant, zone=ZoneInfo("UTC"))
 
 
 def expired_now(connection: Connection, declared: Declared) -> str:
     """The condition at the time it is evaluated, in a session of anybody's, for the live view."""
-    policy, expiry = declared.policy, declared.policy.expiry
-    if not isinstance(expiry, ColumnExpiry):
-        assert declared.expression is not None
-        _require_zone(connection, declared)
-        instant = Writer(table=declared.table, now=NOW, zone=policy.time_zone).time(declared.expression)
-        return _passed(instant, NOW)
-    column = _column(declared, expiry.column)
-    kind = times.require_kind(column, declared.table.name)
-    now = NOW
-    if policy.time_zone != "UTC" and kind in (Kind.WALL_CLOCK, Kind.DAY):
-        _require_zone_tables(connection, policy.time_zone)
-        now = f"convert_tz({NOW}, '+00:00', {literal(policy.time_zone)})"
-    return f"({times.moment(column, kind)} <= {times.shifted(now, expiry.after, '-')})"
+    _require_zone(connection, declared)
+    return _passed(_instant(declared, NOW), NOW)
+
+
+def reads_wall_clock(declared: Declared) -> bool:
+    """Does the policy's zone change what expires?"""
+    read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
+    one, other = (_instant(each, NOW) for each in read_in)
+    return one != other
+
+
+def _instant(declared: Declared, now: str) -> str:
+    """SQL for when a row expires."""
+    policy, node = declared.policy, declared.expression
+    if isinstance(policy.expiry, ColumnExpiry):
+        column = _column(declared, policy.expiry.column)
+        times.require_kind(column, declared.table.name)
+        node = Binary("+", ColumnRef(column.name), Span(policy.expiry.after))
+    assert node is not None
+    managed = policy.expire_after is not None
+    return Writer(table=declared.table, now=now, zone=policy.zone, managed=managed).time(node)
 
 
 def _passed(instant: str, now: str) -> str:
     """A text that is no time becomes the zero date in some modes, which must not count as long ago."""
-    return f"({instant} BETWEEN TIMESTAMP'0001-01-01 00:00:00' AND {now})"
+    return f"({instant} BETWEEN TIMESTAMP'1000-01-01 00:00:00' AND {now})"
+
+
+def _is_managed(declared: Declared, column: Column) -> bool:
+    return column.name == MANAGED_COLUMN and declared.policy.expire_after is not None
 
 
 def _column(declared: Declared, name: str) -> Column:
@@ -82,21 +101,12 @@ def _column(declared: Declared, name: str) -> Column:
 
 
 def _require_zone(connection: Connection, declared: Declared) -> None:
-    zone = declared.policy.time_zone
-    if zone == "UTC" or declared.expression is None:
+    """Where the server computes with the zone, it has to know it."""
+    zone = declared.policy.zone
+    if zone == "UTC" or not reads_wall_clock(declared):
         return
-    kinds = [
-        times.kind_of(column)
-        for name in expression_columns(declared.expression)
-        if (column := declared.table.column(name)) is not None
-    ]
-    if Kind.WALL_CLOCK in kinds or Kind.DAY in kinds:
-        _require_zone_tables(connection, zone)
-
-
-def _require_zone_tables(connection: Connection, zone: str) -> None:
     known = connection.exec_driver_sql(
-        f"SELECT convert_tz('2000-01-01 00:00:00', '+00:00', {literal(zone)}) IS NOT NULL"
+        f"SELECT convert_tz('2000-01-01 00:00:00', '+00:00', {zone_literal(zone)}) IS NOT NULL"
     ).scalar_one()
     if not known:
         raise Unsupported(

@@ -24,6 +24,7 @@ from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
 from lapse.engines.mysql import keys
+from lapse.engines.mysql.armed import Changed, Watch
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import quote
 from lapse.errors import DatabaseError, Interrupted, Retryable
@@ -67,6 +68,8 @@ class Plan:
     """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
+    counts_rows: bool = False
+    """Must it be known how many rows a window holds? A limit on reading counts rows, not the gaps between them."""
 
     def select(self, what: str, where: Sequence[str], walk: Walk, suffix: str = "") -> str:
         conditions = f" WHERE {' AND '.join(where)}" if where else ""
@@ -100,8 +103,10 @@ class Plan:
             where.append(self.free)
         return self.select(self.key.selected, where, self.key, " FOR UPDATE SKIP LOCKED")
 
-    def count_expired(self, found: Sequence[Key]) -> str:
-        return self.select("count(*)", [self.key.equal(found), f"({self.condition}) IS TRUE"], self.key)
+    def count_expired(self, found: Sequence[Key], *, free: bool) -> str:
+        """`free` counts those alone that nothing refers to."""
+        where = [self.key.equal(found), f"({self.condition}) IS TRUE", *([self.free] if free else [])]
+        return self.select("count(*)", where, self.key)
 
 
 class MysqlDeleter(KeysetDeleter):
@@ -117,6 +122,8 @@ class MysqlDeleter(KeysetDeleter):
         connect_freely: Connect,
         atomic: Atomic,
         kill: Kill,
+        watch: Watch,
+        look_again: Callable[[], None],
     ) -> None:
         """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused."""
         super().__init__(cursor, connect, atomic)
@@ -124,11 +131,20 @@ class MysqlDeleter(KeysetDeleter):
         self._span = span
         self._connect_freely = connect_freely
         self._kill = kill
+        self._watch = watch
+        self._look_again = look_again
         self._running: int | None = None
         self._was_killed = False
         self._guard = Lock()
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        try:
+            return self._checked_step(limit, checkpoint)
+        except Changed:
+            self._look_again()
+            return self._checked_step(limit, checkpoint)
+
+    def _checked_step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         limit = max(1, int(limit / self._plan.rows_per_row))
         try:
             batch = self._step(limit, checkpoint)
@@ -195,6 +211,7 @@ class MysqlDeleter(KeysetDeleter):
             asked = perf_counter()
             deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
             batch = replace(batch, busy_seconds=perf_counter() - asked)
+            self._watch.confirm(connection)
             held = self._count_left(connection, found) if deleted < len(found) else 0
             self._trust()
             batch = replace(batch, selected=len(found), deleted=deleted, held=held)
@@ -217,22 +234,27 @@ class MysqlDeleter(KeysetDeleter):
         with self._atomic(connection):
             asked = perf_counter()
             free = [tuple(row) for row in connection.exec_driver_sql(waiting.lock(found))]
-            deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
-            batch = replace(batch, busy_seconds=perf_counter() - asked)
             taken = set(free)
             others = [key for key in found if key not in taken]
+            # Asked before the delete, which may free a row that another one has held.
+            picky = bool(others and self._plan.free and not self._plan.free_in_delete)
+            locked = self._count_left(connection, others, free=True) if picky else 0
+            deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
+            batch = replace(batch, busy_seconds=perf_counter() - asked)
+            self._watch.confirm(connection)
             skipped = self._count_left(connection, others) if others else 0
             held = self._count_left(connection, free) if deleted < len(free) else 0
-            if self._plan.free and not self._plan.free_in_delete:
-                held, skipped = held + skipped, 0
+            if picky:
+                # Those that something refers to were not asked for.
+                held, skipped = held + max(skipped - locked, 0), min(skipped, locked)
             self._trust()
             batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped)
             checkpoint(connection, batch)
         return batch
 
-    def _count_left(self, connection: Connection, found: list[Key]) -> int:
+    def _count_left(self, connection: Connection, found: list[Key], *, free: bool = False) -> int:
         """How many of the keys have expired and are still there; the rest were renewed or are gone."""
-        return int(connection.exec_driver_sql(self._plan.count_expired(found)).scalar_one())
+        return int(connection.exec_driver_sql(self._plan.count_expired(found, free=free)).scalar_one())
 
 
 class KeyDeleter(MysqlDeleter):
@@ -256,11 +278,19 @@ class KeyDeleter(MysqlDeleter):
         ).all()
         found = [tuple(row) for row in rows]
         self._learn(window, len(found), limit, perf_counter() - started)
+        examined = self._examined(connection, window, last)
         if len(found) == limit:
-            return found, Batch(examined=window, cursor=keys.encode(found[-1]))
+            return found, Batch(examined=examined, cursor=keys.encode(found[-1]))
         if last is None:
-            return found, Batch(examined=len(found), cursor=self._cursor, done=True)
-        return found, Batch(examined=window, cursor=keys.encode(last))
+            return found, Batch(examined=max(examined, len(found)), cursor=self._cursor, done=True)
+        return found, Batch(examined=examined, cursor=keys.encode(last))
+
+    def _examined(self, connection: Connection, window: int, last: Key | None) -> int:
+        """How many rows a window holds; in the last one there may be fewer than it could."""
+        if last is not None or not self._plan.counts_rows:
+            return window if last is not None else 0
+        rows = self._plan.select("1", [*self._lower(), *self._upper()], self._plan.key, f" LIMIT {window}")
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM ({rows}) AS seen").scalar_one())
 
     def _lower(self) -> list[str]:
         walk = self._plan.key
@@ -286,18 +316,26 @@ class KeyDeleter(MysqlDeleter):
         where = [*self._lower(), *until]
         if not where:
             return None
+        examined = self._examined(connection, window, last)
         locked = perf_counter()
         try:
             with self._atomic(connection):
                 deleted = connection.exec_driver_sql(plan.delete_range(where, limit)).rowcount
                 busy = perf_counter() - locked
+                if deleted:
+                    self._watch.confirm(connection)
                 self._trust()
                 # A full batch may have left rows in the window: the next one begins where this one did.
                 full = deleted >= limit
                 cursor = keys.encode(last) if last is not None and not full else self._cursor
                 done = last is None and not full
                 batch = Batch(
-                    examined=window, selected=deleted, deleted=deleted, cursor=cursor, done=done, busy_seconds=busy
+                    examined=max(examined, deleted),
+                    selected=deleted,
+                    deleted=deleted,
+                    cursor=cursor,
+                    done=done,
+                    busy_seconds=busy,
                 )
                 if deleted:
                     checkpoint(connection, batch)
@@ -328,6 +366,8 @@ class KeyDeleter(MysqlDeleter):
         end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
         per_row = self._numbers_per_row
         if end is None or per_row is None or per_row > DENSE or self._reckoned >= RECKONED_WINDOWS:
+            return None
+        if self._plan.counts_rows:
             return None
         self._reckoned += 1
         width = max(window, int(window * per_row))

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from itertools import count
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Footprint, Gauge, Survey, Target
+from lapse.engines.base import (
+    Advice,
+    Consequences,
+    Declared,
+    Deleter,
+    Engine,
+    Expiring,
+    Footprint,
+    Gauge,
+    Place,
+    Survey,
+    TableComment,
+    Target,
+)
+from lapse.engines.consequences import follow
+from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
+    armed,
     checks,
     compaction,
     condition,
@@ -27,32 +44,63 @@ from lapse.engines.mysql import (
     keys,
     managed,
     myrocks,
+    partition,
     parts,
     paths,
     privileges,
     references,
+    server,
     session,
     split,
     survey,
+    zones,
 )
 from lapse.engines.mysql.compaction import Compactor
+from lapse.engines.mysql.consequences import MysqlKin
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
-from lapse.engines.mysql.names import qualified, quote, source
+from lapse.engines.mysql.names import literal, qualified, quote, source
 from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
-from lapse.errors import LapseError, Retryable
+from lapse.engines.zones import block_guess
+from lapse.errors import Blocked, Drift, LapseError, Retryable
+from lapse.model.blocked import BlockCode
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
+from lapse.model.settings import Settings
 from lapse.model.table import Table, TableKind, TableName
 
 LOCK_SECONDS = 30
+BRIEF_SECONDS = 0.02
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def looking(
+    method: Callable[Concatenate[MysqlEngine, Connection, P], R],
+) -> Callable[Concatenate[MysqlEngine, Connection, P], R]:
+    """For what reads tables: one that stays locked is blocked, and tried again by itself; others do not wait for it."""
+
+    @wraps(method)
+    def given_up_soon(self: MysqlEngine, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, connection, *args, **kwargs)
+        except (DBAPIError, Retryable) as error:
+            if not failures.is_lock_wait(error if isinstance(error, DBAPIError) else error.__cause__):
+                raise
+            raise Blocked(
+                BlockCode.LOCKED,
+                "the table stayed locked by another session",
+                hint="SHOW FULL PROCESSLIST may show who holds it",
+            ) from error
+
+    return given_up_soon
 
 
 class MysqlEngine(Engine):
     name = "mysql"
     dialect = "mysql"
-    features = Features(
+    _common = Features(
         transactional_ddl=False,
         time_types=True,
         table_comments=True,
@@ -61,19 +109,28 @@ class MysqlEngine(Engine):
         partitions=True,
         row_locks=True,
         concurrent_writers=True,
+        keeps_columns=False,
         replicas=False,
-        failover_looks_like_a_copy=True,
+        failover_looks_like_a_copy=False,
         target_seconds=0.1,
         short_seconds=0.004,
         gentle_share=0.5,
         rows_per_task=500_000,
     )
 
+    @property
+    def features(self) -> Features:  # type: ignore[override]
+        """MySQL has less than MariaDB."""
+        own = self.flavour.is_mariadb
+        more = dict.fromkeys(("keeps_history", "replaces_tables", "uuid_type"), own)
+        return replace(self._common, refuses_to_wait=self.flavour.can_refuse_to_wait, **more)
+
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
         self._options = options = session.read_url(url)
         self._threads: set[int] = set()
         super().__init__(session.open_database(options, self._threads), clock)
+        self.user_database = session.open_for_users(options)
         self._by_key = session.open_database(options, self._threads, deleting=True, by_key_only=True)
         # The user's triggers run in the session of the delete, and may change other tables without a key.
         self._with_triggers = session.open_database(options, self._threads, deleting=True)
@@ -102,41 +159,68 @@ class MysqlEngine(Engine):
     def in_transaction(self, connection: Connection) -> bool:
         return session.in_transaction(connection.connection.driver_connection)
 
-    def begin_implicitly(self, raw: Any, verb: str) -> None:
-        session.begin_implicitly(raw, verb)
+    def set_autocommit(self, raw: Any, value: bool) -> None:
+        # The server then begins transactions, and unlike START TRANSACTION that does not end LOCK TABLES.
+        raw.autocommit(value)
+
+    @contextmanager
+    def bookkeeping(self, connection: Connection) -> Iterator[None]:
+        with self.errors(), session.bookkeeping(connection):
+            yield
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
         """A statement that changes the schema commits what came before it; then there is nothing left to end."""
-        begin, commit, rollback = (session.marked(word) for word in ("START TRANSACTION", "COMMIT", "ROLLBACK"))
-        if self.in_transaction(connection):
+        begin, commit, rollback = session.BEGIN, session.COMMIT, session.ROLLBACK
+        if not session.commits_by_itself(connection.connection.driver_connection):
             name = f"lapse_{next(self._savepoints)}"
             begin, commit, rollback = f"SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}", f"ROLLBACK TO SAVEPOINT {name}"
         with self.errors():
-            connection.exec_driver_sql(begin)
+            self._begin(connection, begin)
             try:
                 yield
                 if self.in_transaction(connection):
-                    connection.exec_driver_sql(commit)
+                    self._end(connection, commit, session.COMMIT)
             except BaseException:
                 self._roll_back(connection, rollback)
                 raise
+
+    def _begin(self, connection: Connection, begin: str = session.BEGIN) -> None:
+        if begin is session.BEGIN and connection.engine is self.user_database:
+            # The catalog is read as it is now. This holds for one transaction.
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.exec_driver_sql(begin)
+
+    @staticmethod
+    def _end(connection: Connection, statement: str, otherwise: str) -> None:
+        """A savepoint that is gone went when the schema was changed: what came after that is Lapse's own to end."""
+        try:
+            connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if not failures.is_no_savepoint(error):
+                raise
+            connection.exec_driver_sql(otherwise)
 
     def _roll_back(self, connection: Connection, rollback: str) -> None:
         """A deadlock has rolled everything back already, and a lost connection needs nothing."""
         if connection.invalidated or not self.in_transaction(connection):
             return
         try:
-            connection.exec_driver_sql(rollback)
+            self._end(connection, rollback, session.ROLLBACK)
         except DBAPIError:
-            # The savepoint went with the transaction, or the connection did: the pool makes a new one.
+            # The connection is lost: the pool makes a new one.
             connection.invalidate()
 
     @contextmanager
     def exclusively(self, connection: Connection) -> Iterator[None]:
-        lock = "concat('lapse:', md5(DATABASE()))"
+        lock = "concat('lapse:', left(sha2(DATABASE(), 256), 32))"
         busy = Retryable("somebody else is installing Lapse's own tables in this database", hint="try again")
         with self.errors():
+            # A transaction keeps what it has read from being altered, and whoever has the lock is about to: each would
+            # wait for the other. Making tables would end it as well.
+            interrupted = self.in_transaction(connection)
+            if interrupted:
+                connection.exec_driver_sql(session.COMMIT)
             if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
                 raise busy
             try:
@@ -149,6 +233,19 @@ class MysqlEngine(Engine):
             finally:
                 if not connection.invalidated:
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")
+            if interrupted and not self.in_transaction(connection):
+                self._begin(connection)
+
+    def patiently(self, look: Callable[[], R]) -> R:
+        """MySQL does not wait for a table that is being made, and does not say that it is not there."""
+        until = monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                return look()
+            except DBAPIError as error:
+                if not failures.is_being_altered(error) or monotonic() > until:
+                    raise
+                sleep(BRIEF_SECONDS)
 
     @contextmanager
     def _delete_connection(self, *, by_key_only: bool = True) -> Iterator[Connection]:
@@ -162,8 +259,18 @@ class MysqlEngine(Engine):
     def now(self, connection: Connection) -> datetime:
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
 
-    def gauges(self, connection: Connection) -> list[Gauge]:
-        return gauges.read(connection, self._replicas, self._threads)
+    def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        limit = settings.replica_lag_limit.approximate_seconds
+        return gauges.read(connection, self._replicas, self._threads, lag_limit=limit)
+
+    def scalar(self, connection: Connection, sql: str) -> float:
+        """As a part of a query in a transaction that only reads: settings are no way to the worker's rights."""
+        connection.exec_driver_sql("START TRANSACTION READ ONLY")
+        try:
+            value = connection.exec_driver_sql(f"SELECT * FROM (\n{sql}\n) AS lapse_gate LIMIT 1").scalar()
+        finally:
+            self._roll_back(connection, "ROLLBACK")
+        return float(value) if value is not None else 0.0
 
     def stopwatch(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one()
@@ -171,17 +278,80 @@ class MysqlEngine(Engine):
 
     # Tables
 
+    @looking
     def describe(self, connection: Connection, name: TableName) -> Table:
         return inspect.describe(connection, name)
+
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        return inspect.full_name(connection, name)
+
+    def comparable(self, connection: Connection, name: TableName) -> TableName:
+        return inspect.comparable(connection, name)
+
+    def after_rename(self, old: TableName, new: TableName) -> TableName:
+        """A bare name is one of the connection's own database, wherever the table was."""
+        return new
 
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
-    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+    def comments(self, connection: Connection) -> list[TableComment]:
         return inspect.comments(connection)
 
-    def identity(self, connection: Connection) -> str | None:
-        return inspect.identity(connection)
+    def set_comment(self, connection: Connection, name: TableName, text: str) -> None:
+        connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} COMMENT = {literal(text)}")
+
+    def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        if not parts.is_native(connection, table):
+            return False
+        return myrocks.express(table, policy).comment == myrocks.ttl_items(table.comment)
+
+    def check_declarer(self, connection: Connection, table: Table) -> None:
+        # The server knows what an account may do, its roles included; nothing is executed.
+        connection.exec_driver_sql(f"EXPLAIN FORMAT=TRADITIONAL DELETE FROM {qualified(table.name)} WHERE 1 = 0")
+
+    @contextmanager
+    def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
+        name, limit = "max_execution_time", str(int(seconds * 1000))
+        if self.flavour.is_mariadb:
+            name, limit = "max_statement_time", f"{seconds:.3f}"
+        with self.errors():
+            before = connection.exec_driver_sql(f"SELECT @@SESSION.{name}").scalar_one()
+            connection.exec_driver_sql(f"SET SESSION {name} = {limit}")
+            try:
+                yield
+            finally:
+                if not connection.invalidated:
+                    connection.exec_driver_sql(f"SET SESSION {name} = {before}")
+
+    def place(self, connection: Connection) -> Place:
+        url = self._options.url
+        socket = str(url.query.get("unix_socket", ""))
+        return Place(incarnation=server.incarnation(connection), endpoint=endpoint_of(url) + socket)
+
+    def role(self, connection: Connection) -> str:
+        return str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one())
+
+    # Arming
+
+    @looking
+    def arm(self, connection: Connection, declared: Declared) -> str:
+        return armed.arm(connection, declared)
+
+    @looking
+    def check_armed(self, connection: Connection, declared: Declared, text: str) -> str:
+        checked = armed.check(connection, declared.table, text)
+        missing = self.missing_parts(connection, declared)
+        if missing:
+            raise Blocked(
+                BlockCode.PARTS_MISSING,
+                f"missing in the database: {', '.join(missing)}",
+                hint="lapse doctor URL --repair",
+            )
+        return checked if checked is not None else self.arm(connection, declared)
+
+    def range_column(self, connection: Connection, table: Table) -> str | None:
+        return partition.range_column(connection, table.name)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         if table.kind is not TableKind.PARTITIONED:
@@ -201,6 +371,7 @@ class MysqlEngine(Engine):
 
     # Policies
 
+    @looking
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(connection, declared, previous, self.now(connection))
 
@@ -216,18 +387,24 @@ class MysqlEngine(Engine):
     def dropped(self, connection: Connection, name: TableName) -> None:
         managed.drop_view(connection, name)
 
+    @looking
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
         return parts.missing(connection, declared)
 
+    @looking
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         table, policy = declared.table, declared.policy
         if parts.is_native(connection, table):
             return myrocks.advice(connection, table, policy)
-        return [*references.advice(table), *paths.index_advice(declared)]
+        definer = privileges.lacking_of_definer(connection, declared)
+        return [*definer, *references.advice(table), *paths.index_advice(declared)]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         wanted = None if self._options.binlog else self.flavour.binlog_privilege
         return privileges.lacking(connection, declared, binlog_privilege=wanted)
+
+    def excess_privileges(self, connection: Connection) -> list[Advice]:
+        return privileges.excess(connection)
 
     # Deleting
 
@@ -236,12 +413,15 @@ class MysqlEngine(Engine):
             return f"MyRocks: {myrocks.ttl_items(declared.table.comment)}"
         return condition.at(connection, declared, cutoff).sql
 
+    @looking
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
         return paths.choose(connection, declared, cutoff, self.estimate_rows(connection, declared.table))
 
+    @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
 
+    @looking
     def footprint(self, connection: Connection, table: Table) -> Footprint:
         return paths.footprint(connection, table.name)
 
@@ -249,6 +429,7 @@ class MysqlEngine(Engine):
         numbers = KeyRange(start=keys.leading_number(span.start), end=keys.leading_number(span.end))
         return super().covered(numbers, None if cursor is None else keys.leading_number(cursor) or "")
 
+    @looking
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if isinstance(target.declared.expression, Null):
             return []
@@ -274,7 +455,33 @@ class MysqlEngine(Engine):
         if target.path.kind is PathKind.NATIVE:
             return Compactor(table.name, connect=self._delete_connection, atomic=self.atomic)
         if target.path.kind is PathKind.PARTITION:
-            return PartitionDropper(table.name, connect=self._delete_connection, atomic=self.atomic)
+            return PartitionDropper(
+                table.name,
+                connect=self._delete_connection,
+                atomic=self.atomic,
+                droppable=partial(self._droppable, target),
+                rows=partial(self._row_deleter, target, span, cursor),
+                limits_statements=self.flavour.is_mariadb,
+            )
+        return self._row_deleter(target, span, cursor)
+
+    def _droppable(self, target: Target, connection: Connection) -> bool:
+        """Asked with the table locked, so it is looked at as it is now."""
+        whole = self.describe(connection, target.declared.table.name)
+        leaf = self.leaf(connection, whole, target.declared.table.name)
+        if leaf is None:
+            raise Drift(
+                f"partition {target.declared.table.name.partition} of table {whole.name} does not exist any more"
+            )
+        if target.armed:
+            armed.check(connection, whole, target.armed)
+        declared = replace(target.declared, table=leaf)
+        block_guess(declared, zones.in_doubt(connection, declared))
+        found = condition.at(connection, declared, target.cutoff)
+        return partition.whole_range_expired(connection, declared, found, seconds=partition.CHECK_SECONDS)
+
+    def _row_deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
+        table = target.declared.table
         with self.connection() as connection:
             compiled = condition.at(connection, target.declared, target.cutoff)
             walk = keys.load(connection, table.name, inspect.key_index(table))
@@ -288,20 +495,28 @@ class MysqlEngine(Engine):
                 refuses_to_wait=self.flavour.can_refuse_to_wait,
                 skips_locked=inspect.storage_engine(connection, table.name) != myrocks.ENGINE,
                 rows_per_row=references.rows_per_row(connection, table),
+                counts_rows=bool(target.declared.policy.select_rate_limit),
             )
             index = target.path.index
             along = keys.load(connection, table.name, index, walk) if index is not None else None
             freely = partial(self._delete_connection, by_key_only=False)
             connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
+            watch = armed.Watch(connection, target.declared, target.armed, columns_as_well=not self.flavour.is_mariadb)
         how: dict[str, Any] = {
             "connect": connect,
             "connect_freely": freely,
             "atomic": self.atomic,
             "kill": self._kill,
+            "watch": watch,
+            "look_again": partial(self._look_again, watch, table.name.whole),
         }
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)
+
+    def _look_again(self, watch: armed.Watch, name: TableName) -> None:
+        with self.connection() as connection:
+            watch.look_again(connection, self.describe(connection, name))
 
     def _kill(self, thread: int) -> None:
         with self.connection() as connection:
@@ -311,6 +526,7 @@ class MysqlEngine(Engine):
                 # The session ended by itself in the meantime.
                 return
 
+    @looking
     def survey(self, connection: Connection, target: Target) -> Survey:
         if target.path.kind is PathKind.NATIVE:
             return compaction.survey(connection, target.declared.table.name)
@@ -319,6 +535,7 @@ class MysqlEngine(Engine):
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
 
+    @looking
     def expiring(
         self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
@@ -326,6 +543,7 @@ class MysqlEngine(Engine):
             return compaction.expiring(connection, declared.table.name, len(instants))
         return forecast.expiring(connection, declared, instants, exact=exact)
 
+    @looking
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         if target.path.kind is PathKind.NATIVE:
             return []
@@ -335,3 +553,6 @@ class MysqlEngine(Engine):
             f"SELECT {columns} FROM {source(target.declared.table.name)} WHERE {found.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
+
+    def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
+        return follow(MysqlKin(self, connection, target), expired, seconds)

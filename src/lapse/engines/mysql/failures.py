@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -12,24 +13,35 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    NotPermitted,
     Retryable,
     RowUndeletable,
+    TooSlow,
 )
 
 _AWAY = frozenset(
     {1040, 1047, 1053, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
 )
 """No connection, or none any more; 1047 is a Galera node that has lost its cluster."""
-_LOGIN = frozenset({1044, 1045, 1049, 1130, 1698})
-_RETRYABLE = frozenset({1020, 1197, 1205, 1206, 1213, 1412, 1613, 1614, 1637, 1969, 3024, 3058, 3101, 3572})
-"""Deadlocks, lock waits, time limits, a full binlog cache, a conflict with another Galera node."""
+_LOGIN = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 3118, 3159, 2026, 2059, 2061})
+_LOCK_WAIT = 1205
+_RETRYABLE = frozenset({1020, 1197, 1205, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 3058, 3101, 3572})
+"""Deadlocks, lock waits, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
+_TOO_SLOW = frozenset({1969, 3024})
 _INTERRUPTED = frozenset({1317, 1028})
-_UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442})
-"""Foreign keys, and triggers that object."""
+_UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442, 3008})
+"""Foreign keys, a chain of them that is too long for MySQL, and triggers that object."""
 _DRIFT = frozenset({1054, 1109, 1146, 1176, 1735, 1091})
 _READ_ONLY = frozenset({1290, 1792, 1836})
 _ALREADY_THERE = frozenset({1050, 1060, 1061, 1062})
+_NO_SAVEPOINT = 1305
+_BEING_ALTERED = 1684
+_NOT_LOCKED = 1100
 _DENIED = frozenset({1142, 1143, 1227, 1370, 1419})
+_BINLOG_FORMAT = 1665
+_STORAGE_ENGINE = 1296
+_CASCADE_TOO_DEEP = re.compile(r"error 193\b")
+"""InnoDB follows a chain of cascades for 15 steps, and MariaDB passes its error on without a number of its own."""
 
 
 def translate(error: DBAPIError) -> LapseError:
@@ -37,25 +49,51 @@ def translate(error: DBAPIError) -> LapseError:
     if error.connection_invalidated or number in _AWAY:
         return DatabaseUnavailable(f"the database is away: {text}")
     if number in _LOGIN:
-        return DatabaseUnavailable(f"cannot log in: {text}", hint="check user, password and database in the URL")
+        return DatabaseUnavailable(
+            f"cannot log in: {text}", hint="check user, password, database and ssl_mode in the URL"
+        )
+    if number in _TOO_SLOW:
+        return TooSlow(text)
     if number in _RETRYABLE:
         return Retryable(f"the database is busy: {text}")
     if number in _INTERRUPTED:
         return Interrupted("the statement was interrupted")
+    if number == _STORAGE_ENGINE and _CASCADE_TOO_DEEP.search(text):
+        return RowUndeletable(f"more rows would go along by foreign keys than the server allows: {text}")
     if number in _UNDELETABLE or type(error.orig).__name__ == "IntegrityError":
         return RowUndeletable(text)
     if number in _DRIFT:
         return Drift(text)
     if number in _READ_ONLY:
         return DatabaseUnavailable(f"the server takes no writes: {text}", hint="point the URL at the primary")
+    if number == _BINLOG_FORMAT:
+        return DatabaseError(
+            "the server writes its binary log in the format STATEMENT, in which it cannot log what Lapse does",
+            hint="SET GLOBAL binlog_format = 'ROW' (or 'MIXED'), in the server's configuration as well",
+        )
+    if number == _NOT_LOCKED:
+        return DatabaseError(text, hint="UNLOCK TABLES first: this statement needs Lapse's catalog")
     if number in _DENIED:
-        return DatabaseError(text, hint="`lapse doctor` prints the GRANT statements Lapse needs")
+        return NotPermitted(text, hint="`lapse doctor` prints the GRANT statements Lapse needs")
     return DatabaseError(text)
 
 
 def is_already_there(error: DBAPIError) -> bool:
     """Did somebody else create the table, the index or the row first?"""
     return _number_and_text(error.orig)[0] in _ALREADY_THERE
+
+
+def is_lock_wait(error: BaseException | None) -> bool:
+    """Did another session hold a lock for too long?"""
+    return isinstance(error, DBAPIError) and _number_and_text(error.orig)[0] == _LOCK_WAIT
+
+
+def is_being_altered(error: DBAPIError) -> bool:
+    return _number_and_text(error.orig)[0] == _BEING_ALTERED
+
+
+def is_no_savepoint(error: DBAPIError) -> bool:
+    return _number_and_text(error.orig)[0] == _NO_SAVEPOINT
 
 
 def _number_and_text(error: Any) -> tuple[int, str]:

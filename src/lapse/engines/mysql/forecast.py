@@ -1,7 +1,8 @@
 """How many rows expire when: counted in a small table, in a large one told by a sample.
 
 What the optimizer says of a long index range is no help: it may be off by a factor of two. Whole numbers as keys are
-sampled one by one, others a few rows at many places.
+sampled one by one, moments a few rows at many places, other keys at both ends. Where that tells too little, all rows
+are counted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ MIN_HITS = 2_000
 PLACES, MIN_PLACES = 64, 8
 ROWS_PER_PLACE = 400
 """How many places of the table are looked at, where keys are no whole numbers or sparse, and how many rows at each."""
+MOST_UNCERTAIN = 0.2
+"""Of all rows: a sample that may be further off is not worth telling, and the rows are counted."""
 _JITTER = 2_654_435_761
 """Moves each point within its own stretch, so that no pattern in the keys repeats in the sample."""
 _WHOLE_NUMBERS = ("int", "bigint", "mediumint", "smallint", "integer")
@@ -52,12 +55,11 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
 
 
 def sampled(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
-    """None for a table that can be scanned in a moment."""
+    """None for a table that can be scanned in a moment, or has to be."""
     total = paths.estimate_rows(connection, table.name)
     if total <= SCANNED_ROWS:
         return None
-    by_number = _by_number(connection, table, conditions) if _has_number_key(table) else None
-    return by_number or _by_places(connection, table, conditions, total)
+    return _by_number(connection, table, conditions) or _by_places(connection, table, conditions, total)
 
 
 def _has_number_key(table: Table) -> bool:
@@ -69,18 +71,11 @@ def _has_number_key(table: Table) -> bool:
 
 def _by_number(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:
     """Each point is a key that may or may not be there: how many are says how many rows there are."""
-    key = quote(table.primary_key[0])
-    low, high = connection.exec_driver_sql(f"SELECT min({key}), max({key}) FROM {source(table.name)}").one()
-    if low is None:
+    found = sample_points(connection, table)
+    if found is None:
         return None
-    stride = -((int(low) - int(high) - 1) // SAMPLE_POINTS)
-    number = "a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d"
-    digits = ", ".join(f"({_DIGIT}) AS {name}" for name in "bcef")
-    points = (
-        f"SELECT {int(low)} + ({number}) * {stride} + ({number}) * {_JITTER} % {stride} AS lapse_point"
-        f" FROM (SELECT 0 AS d UNION ALL SELECT 1) AS a, {digits}"
-    )
-    rows = _rows(connection, conditions, f"({points}) AS lapse_points JOIN {source(table.name)} ON {key} = lapse_point")
+    points, stride = found
+    rows = _rows(connection, conditions, points)
     hits = sum(row[1] for row in rows)
     if hits < MIN_HITS:
         return None
@@ -96,8 +91,34 @@ def _by_number(connection: Connection, table: Table, conditions: Sequence[Condit
     )
 
 
-def _by_places(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring:
-    """The first and the last rows of many stretches of the key, which speak for their stretch."""
+def sample_points(connection: Connection, table: Table) -> tuple[str, int] | None:
+    """The rows at keys spread over the table, as it stands after FROM, and how far these keys are apart.
+
+    None where the key is no whole number, or the table is empty.
+    """
+    if not _has_number_key(table):
+        return None
+    key = quote(table.primary_key[0])
+    # By order and not by min() and max(), for which the server would read a descending key from end to end.
+    ends = (f"(SELECT {key} FROM {source(table.name)} ORDER BY {key} {order} LIMIT 1)" for order in ("ASC", "DESC"))
+    low, high = connection.exec_driver_sql(f"SELECT {', '.join(ends)}").one()
+    if low is None:
+        return None
+    stride = -((int(low) - int(high) - 1) // SAMPLE_POINTS)
+    number = "a.d * 10000 + b.d * 1000 + c.d * 100 + e.d * 10 + f.d"
+    digits = ", ".join(f"({_DIGIT}) AS {name}" for name in "bcef")
+    points = (
+        f"SELECT {int(low)} + ({number}) * {stride} + ({number}) * {_JITTER} % {stride} AS lapse_point"
+        f" FROM (SELECT 0 AS d UNION ALL SELECT 1) AS a, {digits}"
+    )
+    return f"({points}) AS lapse_points JOIN {source(table.name)} ON {key} = lapse_point", stride
+
+
+def _by_places(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring | None:
+    """The first and the last rows of many stretches of the key, which speak for their stretch.
+
+    None where they tell too little: a key that cannot be cut, and that goes hand in hand with the expiry.
+    """
     walk = keys.load(connection, table.name, inspect.key_index(table))
     columns = ", ".join(quote(column.name) for column in table.columns)
     stretches = split.Cutter(connection, table.name, walk).stretches(PLACES)
@@ -116,6 +137,8 @@ def _by_places(connection: Connection, table: Table, conditions: Sequence[Condit
             ends = (_shares(first, len(conditions)), _shares(last, len(conditions)))
             places.append(_Place(rows=max(stretch.rows, 1), first=ends[0], last=ends[1]))
     shares, uncertainty = _together(places) if places else ([0.0] * len(conditions), 1.0)
+    if places and uncertainty > MOST_UNCERTAIN:
+        return None
     return Expiring(
         counts=tuple(int(total * share) for share in shares),
         rows=total,
@@ -155,13 +178,13 @@ def _together(places: Sequence[_Place]) -> tuple[list[float], float]:
 def _rows(
     connection: Connection, conditions: Sequence[Condition], tables: str
 ) -> list[tuple[int, int, datetime | None]]:
-    """(bucket, rows, earliest time)."""
+    """(bucket, rows, earliest expiry)."""
     first = conditions[0]
     found = connection.exec_driver_sql(
         f"SELECT STRAIGHT_JOIN {bucket([each.sql for each in conditions])} AS number, count(*), min({first.moment})"
         f" FROM {tables} GROUP BY 1"
     )
-    return [(int(row[0]), int(row[1]), paths.instant(row[2], first.zone)) for row in found]
+    return [(int(row[0]), int(row[1]), first.expiry(row[2])) for row in found]
 
 
 def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:

@@ -15,7 +15,9 @@ RUNNING_SOFT, RUNNING_STOP = 0.2, 200.0
 LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
 HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
-LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
+LAG_SOFT_SHARE = 0.3
+"""Of `lapse_replica_lag_limit`."""
+LAG_SETTINGS = ("lapse_replica_lag_limit",)
 FLOW_SOFT, FLOW_STOP = 0.05, 0.1
 NANOSECONDS = 1e9
 
@@ -31,7 +33,9 @@ _HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = '
 _REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
-def read(connection: Connection, replicas: Mapping[str, Database], own: Collection[int]) -> list[Gauge]:
+def read(
+    connection: Connection, replicas: Mapping[str, Database], own: Collection[int], *, lag_limit: float
+) -> list[Gauge]:
     """`own` are the threads of this process, which are not foreground whatever they do."""
     status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
     gauges = [
@@ -52,8 +56,8 @@ def read(connection: Connection, replicas: Mapping[str, Database], own: Collecti
             note="GRANT PROCESS to see the history list",
         ),
         _dirty(status),
-        _own_lag(connection),
-        *(_lag_of(name, database) for name, database in replicas.items()),
+        _own_lag(connection, lag_limit),
+        *(_lag_of(name, database, lag_limit) for name, database in replicas.items()),
     ]
     return [*gauges, *_flow_control(status)]
 
@@ -95,25 +99,24 @@ def _dirty(status: dict[str, float]) -> Gauge:
     return Gauge(name="dirty pages", value=share, soft=DIRTY_SOFT, stop=DIRTY_STOP, note="not in this server's status")
 
 
-def _own_lag(connection: Connection) -> Gauge:
+def _own_lag(connection: Connection, limit: float) -> Gauge:
     """Of this server behind its own source; a primary has none."""
     behind = _seconds_behind(connection)
     if behind is None:
-        return _lag("replica lag", None, "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it")
-    return _lag("replica lag", max((seconds for seconds in behind if seconds is not None), default=0.0))
+        return _lag("replica lag", None, limit, "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it")
+    return _lag("replica lag", max((seconds for seconds in behind if seconds is not None), default=0.0), limit)
 
 
-def _lag_of(name: str, replica: Database) -> Gauge:
+def _lag_of(name: str, replica: Database, limit: float) -> Gauge:
     """A replica that cannot be asked, or that has stopped, may be any time behind."""
     try:
         with replica.connect() as connection:
             behind = _seconds_behind(connection)
     except DBAPIError:
-        return _lag(f"replica lag of {name}", LAG_STOP_SECONDS, "it cannot be reached")
-    seconds = [LAG_STOP_SECONDS if each is None else each for each in behind or [None]]
-    return _lag(
-        f"replica lag of {name}", max(seconds), "it does not replicate, or does not say" if not behind else None
-    )
+        return _lag(f"replica lag of {name}", limit, limit, "it cannot be reached")
+    seconds = [limit if each is None else each for each in behind or [None]]
+    note = "it does not replicate, or does not say" if not behind else None
+    return _lag(f"replica lag of {name}", max(seconds), limit, note)
 
 
 def _seconds_behind(connection: Connection) -> list[float | None] | None:
@@ -128,8 +131,9 @@ def _seconds_behind(connection: Connection) -> list[float | None] | None:
     return None
 
 
-def _lag(name: str, value: float | None, note: str | None = None) -> Gauge:
-    return Gauge(name=name, value=value, soft=LAG_SOFT_SECONDS, stop=LAG_STOP_SECONDS, unit=" s", note=note)
+def _lag(name: str, value: float | None, limit: float, note: str | None = None) -> Gauge:
+    soft = LAG_SOFT_SHARE * limit
+    return Gauge(name=name, value=value, soft=soft, stop=limit, unit=" s", note=note, settings=LAG_SETTINGS)
 
 
 def _is_number(value: object) -> bool:

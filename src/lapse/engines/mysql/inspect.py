@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines.mysql import myrocks
+from lapse.engines.mysql.names import qualified
+from lapse.engines.values import TableComment
 from lapse.errors import TableNotFound
-from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
+from lapse.model.table import CATALOG_TABLES, Column, FkAction, Index, Reference, Table, TableKind, TableName
 
 _KINDS = {
     "BASE TABLE": TableKind.TABLE,
@@ -19,7 +21,6 @@ _KINDS = {
     "TEMPORARY": TableKind.TEMPORARY,
 }
 _SYSTEM_SCHEMAS = ("information_schema", "performance_schema", "mysql", "sys")
-_OWN_PREFIX = "lapse_"
 
 
 def describe(connection: Connection, name: TableName) -> Table:
@@ -36,6 +37,7 @@ def describe(connection: Connection, name: TableName) -> Table:
         raise TableNotFound(f"there is no table {name} in this database")
     row = found[0]
     schema, table = row["schema"], row["name"]
+    kind = "TEMPORARY" if _is_hidden(connection, schema, table) else row["type"]
     partitions = _partitions(connection, schema, table)
     indexes = _indexes(connection, schema, table)
     columns = _columns(connection, schema, table)
@@ -44,7 +46,7 @@ def describe(connection: Connection, name: TableName) -> Table:
     primary = next((columns for name, columns in indexes.paging.items() if name == "PRIMARY"), ())
     return Table(
         name=TableName(table, None if schema == own else schema),
-        kind=_kind(schema, row["type"], bool(partitions)),
+        kind=_kind(schema, kind, bool(partitions), catalog=schema == own and table in CATALOG_TABLES),
         columns=columns,
         primary_key=primary,
         key=_key(indexes, columns),
@@ -55,50 +57,69 @@ def describe(connection: Connection, name: TableName) -> Table:
     )
 
 
+def full_name(connection: Connection, name: TableName) -> TableName:
+    own = current_database(connection)
+    found = _rows(
+        connection,
+        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        name.schema or own,
+        name.name,
+    )
+    if not found:
+        raise TableNotFound(f"there is no table {name} in this database")
+    schema, table = found[0]["schema"], found[0]["name"]
+    if _is_hidden(connection, schema, table):
+        raise TableNotFound(f"{name} is a temporary table of this session, where no policy can be")
+    return TableName(table, None if schema == own else schema)
+
+
+def _is_hidden(connection: Connection, schema: str, table: str) -> bool:
+    """Does this session have a temporary table of that name? Statements then mean that one.
+
+    The information schema does not say so: it knows the other only, or has rows for both.
+    """
+    if schema.lower() in _SYSTEM_SCHEMAS:
+        return False
+    row = connection.exec_driver_sql(f"/* lapse */ SHOW CREATE TABLE {qualified(TableName(table, schema))}").one()
+    return text(row[1]).startswith("CREATE TEMPORARY")
+
+
+def comparable(connection: Connection, name: TableName) -> TableName:
+    own, folds = connection.exec_driver_sql("SELECT DATABASE(), @@lower_case_table_names <> 0").one()
+    schema = None if name.schema == own else name.schema
+    return TableName(name.name.lower(), schema.lower() if schema else None) if folds else TableName(name.name, schema)
+
+
 def table_names(connection: Connection) -> list[TableName]:
     rows = _rows(
         connection,
         "SELECT TABLE_NAME AS name FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
         " AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_NAME",
     )
-    return [TableName(row["name"]) for row in rows if not row["name"].startswith(_OWN_PREFIX)]
+    return [TableName(row["name"]) for row in rows if row["name"] not in CATALOG_TABLES]
 
 
-def comments(connection: Connection) -> list[tuple[TableName, str]]:
+def comments(connection: Connection) -> list[TableComment]:
     rows = _rows(
         connection,
-        "SELECT TABLE_NAME AS name, TABLE_COMMENT AS comment FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE' AND TABLE_COMMENT <> '' ORDER BY TABLE_NAME",
+        "SELECT TABLE_NAME AS name, TABLE_COMMENT AS comment, ENGINE AS engine FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+        " AND TABLE_COMMENT <> '' ORDER BY TABLE_NAME",
     )
-    return [(TableName(row["name"]), row["comment"]) for row in rows if not row["name"].startswith(_OWN_PREFIX)]
+    return [
+        TableComment(
+            table=TableName(row["name"]),
+            text=row["comment"],
+            native=myrocks.ttl_items(row["comment"]) or None if str(row["engine"]).upper() == myrocks.ENGINE else None,
+        )
+        for row in rows
+        if row["name"] not in CATALOG_TABLES
+    ]
 
 
 def current_database(connection: Connection) -> str:
     return str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one())
-
-
-def identity(connection: Connection) -> str | None:
-    """MySQL numbers its servers, a Galera cluster itself. Elsewhere it is the birth of Lapse's own table.
-
-    All of them differ in a database that was restored from a dump. A replica that takes over counts as a copy, too.
-    """
-    variables = {
-        str(row[0]).lower(): str(row[1])
-        for row in connection.exec_driver_sql(
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'wsrep_on')"
-        )
-    }
-    own = current_database(connection)
-    if variables.get("wsrep_on", "OFF").upper() in ("ON", "1"):
-        state = connection.exec_driver_sql("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'").first()
-        return None if state is None else f"{state[1]}/{own}"
-    if "server_uuid" in variables:
-        return f"{variables['server_uuid']}/{own}"
-    born = connection.exec_driver_sql(
-        "SELECT CREATE_TIME FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'lapse_meta'"
-    ).scalar()
-    return None if born is None else f"{born}/{own}"
 
 
 def storage_engine(connection: Connection, name: TableName) -> str:
@@ -109,6 +130,26 @@ def storage_engine(connection: Connection, name: TableName) -> str:
         (name.schema, name.name),
     ).scalar()
     return str(engine or "").upper()
+
+
+def is_versioned(connection: Connection, name: TableName) -> bool:
+    """Does the server keep rows that were deleted as history? MariaDB can."""
+    kind = connection.exec_driver_sql(
+        "SELECT TABLE_TYPE FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
+        (name.schema, name.name),
+    ).scalar()
+    return kind == "SYSTEM VERSIONED"
+
+
+def invisible_columns(connection: Connection, name: TableName) -> set[str]:
+    """Those that `SELECT *` leaves out."""
+    rows = connection.exec_driver_sql(
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
+        " AND TABLE_NAME = %s AND EXTRA LIKE '%%INVISIBLE%%'",
+        (name.schema, name.name),
+    )
+    return {str(row[0]) for row in rows}
 
 
 def has_triggers(connection: Connection, name: TableName) -> bool:
@@ -129,14 +170,14 @@ class _Indexes:
         indexes = []
         for name, parts in found:
             plain = all(part["column"] is not None and part["prefix"] is None for part in parts)
-            usable = plain and parts[0]["type"] == "BTREE"
+            usable = plain and parts[0]["type"] == "BTREE" and not parts[0]["ignored"]
             indexes.append(
                 Index(
                     name=name,
                     columns=tuple(part["column"] if part["prefix"] is None else None for part in parts),
                     unique=not parts[0]["non_unique"],
-                    # Full-text, spatial and hash indexes have no order to walk along.
-                    partial=parts[0]["type"] != "BTREE",
+                    # Full-text, spatial and hash indexes have no order to walk along; ignored ones may not be named.
+                    partial=parts[0]["type"] != "BTREE" or parts[0]["ignored"],
                 )
             )
             if usable and not parts[0]["non_unique"] and not any(part["nullable"] == "YES" for part in parts):
@@ -148,7 +189,7 @@ def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
     rows = _rows(
         connection,
         "SELECT INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
-        " NULLABLE AS nullable, INDEX_TYPE AS type FROM information_schema.STATISTICS"
+        " NULLABLE AS nullable, INDEX_TYPE AS type, s.* FROM information_schema.STATISTICS s"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX",
         schema,
         table,
@@ -157,6 +198,8 @@ def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
     for row in rows:
         # MyRocks calls its indexes LSMTREE; they are ordered like a B-tree.
         row["type"] = "BTREE" if row["type"] in ("BTREE", "LSMTREE") else row["type"]
+        # IGNORED on MariaDB, INVISIBLE on MySQL.
+        row["ignored"] = row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
         grouped[row["name"]].append(row)
     return _Indexes(grouped.items())
 
@@ -186,7 +229,7 @@ def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, .
     return tuple(
         Column(
             name=row["name"],
-            type=_text(row["type"]),
+            type=text(row["type"]),
             nullable=row["nullable"] == "YES",
             generated="GENERATED" in row["extra"].upper() and "DEFAULT_GENERATED" not in row["extra"].upper(),
         )
@@ -242,14 +285,14 @@ def _references(connection: Connection, schema: str, table: str, own: str) -> tu
     )
 
 
-def _kind(schema: str, kind: str, partitioned: bool) -> TableKind:
-    if schema.lower() in _SYSTEM_SCHEMAS:
+def _kind(schema: str, kind: str, partitioned: bool, *, catalog: bool) -> TableKind:
+    if catalog or schema.lower() in _SYSTEM_SCHEMAS:
         return TableKind.SYSTEM
     found = _KINDS.get(kind, TableKind.SYSTEM)
     return TableKind.PARTITIONED if partitioned and found is TableKind.TABLE else found
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """MySQL 8 returns some columns of its data dictionary as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 

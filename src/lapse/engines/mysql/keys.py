@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -61,7 +61,7 @@ _FORMS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One column of an index. `members` is how many labels an ENUM has."""
+    """One column of an index. `members` is how many labels an ENUM has; `alias` is what the table is called."""
 
     column: str
     form: Form
@@ -69,10 +69,11 @@ class Part:
     charset: str | None = None
     collation: str | None = None
     members: int = 0
+    alias: str = ""
 
     @property
     def sql(self) -> str:
-        return quote(self.column)
+        return f"{self.alias}.{quote(self.column)}" if self.alias else quote(self.column)
 
     @property
     def selected(self) -> str:
@@ -83,7 +84,9 @@ class Part:
             case Form.FLOAT:
                 # A FLOAT shows six digits of itself; as a DOUBLE it shows all it has.
                 return f"{self.sql} + 0e0"
-            case Form.ORDINAL | Form.BITS | Form.YEAR:
+            case Form.ORDINAL:
+                return f"CAST({self.sql} AS UNSIGNED)"
+            case Form.BITS | Form.YEAR:
                 return f"{self.sql} + 0"
             case Form.TEXT | Form.BYTES:
                 return f"hex({self.sql})"
@@ -110,7 +113,8 @@ class Part:
         """True for rows that come after `value` in the index."""
         if self.members:
             # The server finds members of an ENUM in an index by equality only.
-            later = range(1, int(value)) if self.descending else range(int(value) + 1, self.members + 1)
+            # What was no member when it was inserted is stored as 0, before the first.
+            later = range(int(value)) if self.descending else range(int(value) + 1, self.members + 1)
             return f"{self.sql} IN ({', '.join(map(str, later))})" if later else "FALSE"
         return f"{self.sql} {'<' if self.descending else '>'} {self.literal(value)}"
 
@@ -124,6 +128,10 @@ class Walk:
 
     index: str
     parts: tuple[Part, ...]
+
+    def of(self, alias: str) -> Walk:
+        """The same in a statement with more than one table, which calls this one so."""
+        return replace(self, parts=tuple(replace(part, alias=alias) for part in self.parts))
 
     @property
     def selected(self) -> str:
@@ -153,6 +161,9 @@ class Walk:
             return " AND ".join(
                 f"{part.sql} = {part.literal(value)}" for part, value in zip(self.parts, keys[0], strict=True)
             )
+        if any(part.form is Form.ORDINAL for part in self.parts):
+            # MySQL compares a row with a member of an ENUM or SET as text, even where that is a number.
+            return f"({' OR '.join(f'({self.equal([key])})' for key in keys)})"
         columns = ", ".join(part.sql for part in self.parts)
         rows = ", ".join(
             "(" + ", ".join(part.literal(value) for part, value in zip(self.parts, key, strict=True)) + ")"
@@ -211,14 +222,13 @@ def _part(row: dict[str, Any]) -> Part:
     form = _FORMS.get(kind)
     if form is None:
         raise Unsupported(f"column {row['name']} is {kind}, and Lapse cannot walk along an index on that type")
-    labels = str(row["full_type"]).replace("''", "")
     return Part(
         column=row["name"],
         form=form,
         descending=row["direction"] == "D",
         charset=row["charset"],
         collation=row["collation_name"],
-        members=len(re.findall(r"'[^']*'", labels)) if kind == "enum" else 0,
+        members=len(re.findall(r"'(?:[^']|'')*'", str(row["full_type"]))) if kind == "enum" else 0,
     )
 
 

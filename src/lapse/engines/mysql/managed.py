@@ -1,19 +1,22 @@
 """What a policy puts into the database: the managed column, the trigger that renews it, the live view.
 
 A column is added without touching the rows when its default is a constant, which is then what old rows read; the
-default that new rows get is set in a second step, as instant as the first. Inserts need no trigger.
+default that new rows get is set in a last step, as instant as the first. On MariaDB that is the stamp itself. MySQL
+forgets an expression in an INSERT that names no columns, and leaves NULL, which would never expire: there the default
+is a constant that no one writes by hand, and a trigger turns just that one into the stamp.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, times
-from lapse.engines.mysql.names import live_view, qualified, quote, update_trigger
+from lapse.engines.mysql import condition, definers, inspect, server, times
+from lapse.engines.mysql.names import insert_trigger, live_view, qualified, quote, update_trigger
 from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.interval import Interval
 from lapse.model.policy import Policy
@@ -23,7 +26,10 @@ _COLUMN = quote(MANAGED_COLUMN)
 _NOW = condition.NOW
 _MARK = "'made by Lapse' IS NOT NULL"
 """The server forgets comments in a view, but not a condition that is always true."""
-_CANNOT_BE_INSTANT = (1845, 1846, 1221)
+_CANNOT_BE_INSTANT = (1845, 1846, 1221, 4092)
+"""The last is a table that was changed so 64 times since it was last rebuilt."""
+_UNSTAMPED = "9999-12-30 11:22:33.444555"
+"""The default on MySQL: a time that never expires, should the trigger be gone, and that means nothing to anyone."""
 _NEEDS_TRUST = 1419
 
 
@@ -37,21 +43,40 @@ def add_column(connection: Connection, table: Table, after: Interval, now: datet
 
 
 def set_default(connection: Connection, table: Table, after: Interval) -> None:
-    stamp = times.shifted(_NOW, after, "+")
-    _alter(connection, f"ALTER TABLE {qualified(table.name)} ALTER COLUMN {_COLUMN} SET DEFAULT ({stamp})")
+    _alter(
+        connection,
+        f"ALTER TABLE {qualified(table.name)} ALTER COLUMN {_COLUMN} SET DEFAULT {_default(connection, after)}",
+    )
+
+
+def _default(connection: Connection, after: Interval) -> str:
+    return f"({_stamp(after)})" if server.stamps_hidden_columns(connection) else f"'{_UNSTAMPED}'"
+
+
+def _stamp(after: Interval) -> str:
+    return times.shifted(_NOW, after, "+")
+
+
+def _triggers(connection: Connection, table: TableName, after: Interval) -> dict[str, tuple[str, str]]:
+    """By name: when it runs, and what it does."""
+    found = {update_trigger(table).name: ("BEFORE UPDATE", _update_body(after))}
+    if not server.stamps_hidden_columns(connection):
+        found[insert_trigger(table).name] = ("BEFORE INSERT", _insert_body(after))
+    return found
 
 
 def drop_column(connection: Connection, table: Table) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {qualified(table.name)} DROP COLUMN {_COLUMN}")
 
 
-def create_trigger(connection: Connection, table: Table, after: Interval) -> None:
-    drop_trigger(connection, table.name)
-    name = qualified(update_trigger(table.name))
+def create_triggers(connection: Connection, table: Table, after: Interval) -> None:
     try:
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER {name} BEFORE UPDATE ON {qualified(table.name)} FOR EACH ROW {_trigger_body(after)}"
-        )
+        drop_triggers(connection, table.name)
+        for name, (event, body) in _triggers(connection, table.name, after).items():
+            trigger = qualified(TableName(name, table.name.schema))
+            connection.exec_driver_sql(
+                f"CREATE TRIGGER {trigger} {event} ON {qualified(table.name)} FOR EACH ROW {body}"
+            )
     except DBAPIError as error:
         if error.orig is not None and error.orig.args[0] == _NEEDS_TRUST:
             raise Unsupported(
@@ -61,13 +86,25 @@ def create_trigger(connection: Connection, table: Table, after: Interval) -> Non
         raise
 
 
-def drop_trigger(connection: Connection, table: TableName) -> None:
-    connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {qualified(update_trigger(table))}")
+def drop_triggers(connection: Connection, table: TableName) -> None:
+    """Only if they are there: an account that may make none is refused even the attempt."""
+    there = connection.exec_driver_sql(
+        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
+        " WHERE TRIGGER_SCHEMA = coalesce(%s, DATABASE()) AND TRIGGER_NAME IN (%s, %s)",
+        (table.schema, insert_trigger(table).name, update_trigger(table).name),
+    ).all()
+    for (name,) in there:
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {qualified(TableName(str(name), table.schema))}")
 
 
-def _trigger_body(after: Interval) -> str:
+def _insert_body(after: Interval) -> str:
+    """Keep NULL, and what the statement itself set."""
+    return f"SET NEW.{_COLUMN} = if(NEW.{_COLUMN} <=> TIMESTAMP'{_UNSTAMPED}', {_stamp(after)}, NEW.{_COLUMN})"
+
+
+def _update_body(after: Interval) -> str:
     """Keep NULL, keep what the statement itself set, keep the later instant."""
-    stamp = times.shifted(_NOW, after, "+")
+    stamp = _stamp(after)
     return (
         f"SET NEW.{_COLUMN} = if(NEW.{_COLUMN} <=> OLD.{_COLUMN} AND OLD.{_COLUMN} < {stamp}, {stamp}, NEW.{_COLUMN})"
     )
@@ -77,7 +114,8 @@ def create_view(connection: Connection, declared: Declared) -> None:
     table = declared.table
     view = live_view(table.name)
     refuse_foreign_view(connection, view)
-    columns = ", ".join(quote(c.name) for c in table.columns if c.name != MANAGED_COLUMN)
+    hidden = {MANAGED_COLUMN, *inspect.invisible_columns(connection, table.name)}
+    columns = ", ".join(quote(column.name) for column in table.columns if column.name not in hidden)
     expired = condition.expired_now(connection, declared)
     connection.exec_driver_sql(
         f"CREATE OR REPLACE SQL SECURITY INVOKER VIEW {qualified(view)} AS SELECT {columns}"
@@ -99,9 +137,16 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
             return [f"column {MANAGED_COLUMN}"]
-        if _stored_trigger(connection, table.name) != _trigger_body(policy.expire_after):
-            missing.append(f"trigger {update_trigger(table.name).name}")
-        if not _has_default(connection, table.name):
+        wanted, found = _triggers(connection, table.name, policy.expire_after), stored_triggers(connection, table.name)
+        absent = [f"trigger {name}" for name, (_, body) in wanted.items() if found.get(name) != body]
+        missing += absent
+        if (
+            not absent
+            and (account := definers.definer(connection, table.name))
+            and definers.is_gone(connection, account)
+        ):
+            missing.append(f"account {account}, as which trigger {update_trigger(table.name).name} runs")
+        if _bare(stored_default(connection, table.name) or "") != _bare(_default(connection, policy.expire_after)):
             missing.append(f"default of column {MANAGED_COLUMN}")
     if policy.hide_expired == "view" and not _is_ours(connection, live_view(table.name)):
         missing.append(f"view {live_view(table.name).name}")
@@ -111,7 +156,7 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
 def uninstall(connection: Connection, table: Table, policy: Policy) -> None:
     drop_view(connection, table.name)
     if policy.expire_after is not None:
-        drop_trigger(connection, table.name)
+        drop_triggers(connection, table.name)
         if table.column(MANAGED_COLUMN) is not None:
             drop_column(connection, table)
 
@@ -139,23 +184,28 @@ def _is_ours(connection: Connection, view: TableName) -> bool:
     return sql is not None and "made by Lapse" in str(sql)
 
 
-def _stored_trigger(connection: Connection, table: TableName) -> str | None:
-    trigger = update_trigger(table)
-    body = connection.exec_driver_sql(
-        "SELECT ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = coalesce(%s, DATABASE())"
-        " AND TRIGGER_NAME = %s AND EVENT_OBJECT_TABLE = %s",
-        (trigger.schema, trigger.name, table.name),
-    ).scalar()
-    return None if body is None else str(body)
+def stored_triggers(connection: Connection, table: TableName) -> dict[str, str]:
+    """What Lapse's triggers on this table do, by name."""
+    rows = connection.exec_driver_sql(
+        "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS"
+        " WHERE TRIGGER_SCHEMA = coalesce(%s, DATABASE()) AND TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE = %s",
+        (table.schema, insert_trigger(table).name, update_trigger(table).name, table.name),
+    )
+    return {str(name): inspect.text(body) for name, body in rows}
 
 
-def _has_default(connection: Connection, table: TableName) -> bool:
+def stored_default(connection: Connection, table: TableName) -> str | None:
+    """As the server writes it, which is not as it was typed."""
     default = connection.exec_driver_sql(
         "SELECT COLUMN_DEFAULT FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
         " AND TABLE_NAME = %s AND COLUMN_NAME = %s",
         (table.schema, table.name, MANAGED_COLUMN),
     ).scalar()
-    return "utc_timestamp" in str(default).lower()
+    return None if default is None else str(default)
+
+
+def _bare(sql: str) -> str:
+    return re.sub(r"[^a-z0-9_+-]", "", sql.lower())
 
 
 def _alter(connection: Connection, sql: str) -> None:

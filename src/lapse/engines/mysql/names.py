@@ -41,10 +41,18 @@ def live_view(table: TableName) -> TableName:
     return TableName(name, table.schema)
 
 
+def insert_trigger(table: TableName) -> TableName:
+    return _trigger(table, "insert")
+
+
 def update_trigger(table: TableName) -> TableName:
+    return _trigger(table, "update")
+
+
+def _trigger(table: TableName, event: str) -> TableName:
     """A trigger lives in the schema of its table. A long name is cut and made unique again."""
-    name = f"lapse_{table.name}_update"
+    name = f"lapse_{table.name}_{event}"
     if len(name) > MAX_NAME:
         digest = hashlib.sha256(table.name.encode()).hexdigest()[:10]
-        name = f"lapse_{table.name[:40]}_{digest}_update"
+        name = f"lapse_{table.name[:40]}_{digest}_{event}"
     return TableName(name, table.schema)

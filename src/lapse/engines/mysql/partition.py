@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Declared, Deleter
 from lapse.engines.keyset import Atomic, Connect
+from lapse.engines.mysql import inspect
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
+from lapse.errors import NotPermitted, Retryable
 from lapse.model.table import TableName
 
+LOCK_SECONDS = 0.1
+"""Others wait behind a request for the lock, so it is short. MySQL cannot count below a second, and waits one."""
+CHECK_SECONDS = 1.0
+"""How long each statement may take while the table is locked."""
+_IN_USE = (1205, 1969)
+_TOO_LONG = (1969, 3024)
+_DENIED = (1044, 1142)
 _BOUNDS = {
     "{column}": "{bound}",
     "unix_timestamp({column})": "from_unixtime({bound})",
@@ -24,10 +36,14 @@ _BOUNDS = {
 """How a table is partitioned by time → SQL for the first value that is not in the partition any more."""
 
 
-def whole_range_expired(connection: Connection, declared: Declared, found: Condition) -> bool:
-    """Can no row of this partition be alive, whatever is inserted meanwhile?"""
+def whole_range_expired(
+    connection: Connection, declared: Declared, found: Condition, *, seconds: float | None = None
+) -> bool:
+    """Can no row of this partition be alive, whatever is inserted meanwhile? `seconds` is for what it takes to see."""
     table = declared.table
     if found.column is None or found.last is None or table.name.partition is None:
+        return False
+    if why_not(connection, table.name) is not None:
         return False
     row = _partition(connection, table.name)
     if row is None or row["parts"] < 2:
@@ -40,39 +56,140 @@ def whole_range_expired(connection: Connection, declared: Declared, found: Condi
     # NULL, and the zero date, lie in the first partition and never expire.
     if found.column.nullable:
         return False
-    alive = connection.exec_driver_sql(f"SELECT 1 FROM {source(table.name)} WHERE ({found.sql}) IS NOT TRUE LIMIT 1")
-    return alive.first() is None
+    # MariaDB takes the hint for a comment; there the session has a limit.
+    hint = f" /*+ MAX_EXECUTION_TIME({int(seconds * 1000)}) */" if seconds else ""
+    alive = f"SELECT{hint} 1 FROM {source(table.name)} WHERE ({found.sql}) IS NOT TRUE LIMIT 1"
+    return connection.exec_driver_sql(alive).first() is None
+
+
+def why_not(connection: Connection, name: TableName) -> str | None:
+    """Why no partition of this table is dropped, whatever its range."""
+    if inspect.has_triggers(connection, name):
+        return f"table {name.whole} has DELETE triggers, which dropping a partition would not run"
+    if "/" in name.name or "/" in (name.schema or inspect.current_database(connection)):
+        return f"MariaDB loses a table with a slash in its name, like {name.whole}, when it drops a partition"
+    return None
 
 
 class PartitionDropper(Deleter):
-    """The whole job is one step. The server commits the drop by itself, so the lease is checked right before it."""
+    """Drops the partition in one step, or deletes its rows like those of any other table.
 
-    def __init__(self, name: TableName, *, connect: Connect, atomic: Atomic) -> None:
+    Between planning and this step the partition may have been given other bounds, or the table a trigger. So the
+    question is asked again with the table locked, and the drop happens under the same lock. Where the answer is no,
+    `rows` makes the deleter that looks at each row.
+    """
+
+    def __init__(
+        self,
+        name: TableName,
+        *,
+        connect: Connect,
+        atomic: Atomic,
+        droppable: Callable[[Connection], bool],
+        rows: Callable[[], Deleter],
+        limits_statements: bool,
+    ) -> None:
+        """`limits_statements`: does the server know `max_statement_time`?"""
         self._name = name
         self._connect = connect
         self._atomic = atomic
+        self._droppable = droppable
+        self._rows = rows
+        self._limits_statements = limits_statements
+        self._deleter: Deleter | None = None
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
-        assert self._name.partition is not None
-        with self._connect() as connection:
-            rows = int(connection.exec_driver_sql(f"SELECT count(*) FROM {source(self._name)}").scalar_one())
-            batch = Batch(examined=rows, done=True)
-            with self._atomic(connection):
-                checkpoint(connection, batch)
-            connection.exec_driver_sql(
-                f"/* lapse ttl */ ALTER TABLE {qualified(replace(self._name, partition=None))}"
-                f" DROP PARTITION {quote(self._name.partition)}"
-            )
-            batch = replace(batch, selected=rows, deleted=rows)
-            with self._atomic(connection):
-                checkpoint(connection, batch)
-        return batch
+        if self._deleter is None:
+            batch = self._drop(checkpoint)
+            if batch is not None:
+                return batch
+            self._deleter = self._rows()
+        return self._deleter.step(limit, checkpoint)
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
-        return Batch(done=True)
+        """A partition that cannot be dropped is not done: its rows are next."""
+        if self._deleter is None:
+            self._deleter = self._rows()
+            return Batch()
+        return self._deleter.skip_one(checkpoint)
 
     def restart(self) -> None:
-        """There is nothing left to go back to."""
+        if self._deleter is not None:
+            self._deleter.restart()
+
+    def interrupt(self) -> None:
+        if self._deleter is not None:
+            self._deleter.interrupt()
+
+    def _drop(self, checkpoint: Checkpoint) -> Batch | None:
+        """None where rows have to be looked at one by one."""
+        assert self._name.partition is not None
+        whole = qualified(replace(self._name, partition=None))
+        with self._connect() as locked, self._connect() as catalog:
+            # Counted before the lock: it may take a while.
+            rows = int(locked.exec_driver_sql(f"SELECT count(*) FROM {source(self._name)}").scalar_one())
+            with self._locked(locked, whole):
+                if not self._may_drop(locked):
+                    return None
+                batch = Batch(examined=rows, selected=rows, deleted=rows, done=True)
+                # The server commits the drop by itself. The lease is held until it has happened.
+                with self._atomic(catalog):
+                    checkpoint(catalog, batch)
+                    locked.exec_driver_sql(
+                        f"/* lapse ttl */ ALTER TABLE {whole} DROP PARTITION {quote(self._name.partition)}"
+                    )
+        return batch
+
+    @contextmanager
+    def _locked(self, connection: Connection, table: str) -> Iterator[None]:
+        """The table locked, without a place in the queue for it that others would have to wait behind for long."""
+        try:
+            self._limit(connection, LOCK_SECONDS)
+            connection.exec_driver_sql(f"/* lapse ttl */ LOCK TABLES {table} WRITE")
+        except DBAPIError as error:
+            number = error.orig.args[0] if error.orig is not None else None
+            if number in _IN_USE:
+                raise Retryable(f"table {table} is in use, so partition {self._name.partition} waits") from error
+            if number in _DENIED:
+                raise NotPermitted(
+                    f"dropping a partition of {table} needs the privilege LOCK TABLES",
+                    hint="GRANT LOCK TABLES ON its database, or set ttl_partition_drop = 'off'",
+                ) from error
+            raise
+        finally:
+            self._limit(connection, 0)
+        try:
+            yield
+        finally:
+            if not connection.invalidated:
+                connection.exec_driver_sql("/* lapse ttl */ UNLOCK TABLES")
+
+    def _may_drop(self, connection: Connection) -> bool:
+        """Unless it takes too long to find out, which would make everybody wait."""
+        try:
+            self._limit(connection, CHECK_SECONDS)
+            return self._droppable(connection)
+        except DBAPIError as error:
+            if error.orig is None or error.orig.args[0] not in _TOO_LONG:
+                raise
+            return False
+        finally:
+            self._limit(connection, 0)
+
+    def _limit(self, connection: Connection, seconds: float) -> None:
+        if self._limits_statements and not connection.invalidated:
+            connection.exec_driver_sql(f"SET SESSION max_statement_time = {seconds}")
+
+
+def range_column(connection: Connection, name: TableName) -> str | None:
+    """The column that a table is partitioned by ranges of, as it is or inside a function such as TO_DAYS."""
+    expression = connection.exec_driver_sql(
+        "SELECT PARTITION_EXPRESSION FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
+        " AND TABLE_NAME = %s AND PARTITION_METHOD IN ('RANGE', 'RANGE COLUMNS') LIMIT 1",
+        (name.schema, name.name),
+    ).scalar()
+    found = re.fullmatch(r"(?:\w+\s*\(\s*)?`([^`]+)`\s*\)?", str(expression or ""))
+    return None if found is None else found[1]
 
 
 def _partition(connection: Connection, name: TableName) -> dict[str, Any] | None:

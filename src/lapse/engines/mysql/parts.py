@@ -33,26 +33,27 @@ def install(connection: Connection, declared: Declared, previous: Policy | None,
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
             managed.add_column(connection, table, policy.expire_after, now)
+        # The default last: where the triggers make a time of it, no row may have it without them.
+        managed.create_triggers(connection, table, policy.expire_after)
         managed.set_default(connection, table, policy.expire_after)
-        managed.create_trigger(connection, table, policy.expire_after)
     if policy.hide_expired == "view":
         managed.create_view(connection, replace(declared, table=inspect.describe(connection, table.name)))
 
 
 def uninstall(connection: Connection, table: Table, policy: Policy) -> None:
-    """The comment loses what it says about TTL, or it would bring the policy back."""
+    """MyRocks would go on with what the comment says about TTL."""
     if myrocks.is_implicit(table):
         managed.drop_view(connection, table.name)
     else:
         managed.uninstall(connection, table, policy)
-    if myrocks.ttl_items(table.comment):
+    if is_native(connection, table):
         myrocks.install(connection, table, None)
 
 
 def renamed(connection: Connection, old: TableName, declared: Declared, now: datetime) -> None:
     # A trigger follows its table and keeps its own name.
     if declared.policy.expire_after is not None:
-        managed.drop_trigger(connection, TableName(old.name, declared.table.name.schema))
+        managed.drop_triggers(connection, TableName(old.name, declared.table.name.schema))
     managed.drop_view(connection, old)
     install(connection, declared, declared.policy, now)
 

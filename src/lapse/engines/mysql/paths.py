@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared, Footprint
-from lapse.engines.mysql import condition, myrocks, partition, parts
+from lapse.engines.mysql import condition, myrocks, partition, parts, zones
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
+from lapse.engines.zones import block_guess
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Index, Table, TableName
@@ -26,6 +26,7 @@ def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: i
     if parts.is_native(connection, table):
         myrocks.verify(connection, declared)
         return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {myrocks.ttl_items(table.comment)}")
+    block_guess(declared, zones.in_doubt(connection, declared))
     found = condition.at(connection, declared, cutoff)
     if declared.policy.partition_drop and partition.whole_range_expired(connection, declared, found):
         return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
@@ -52,11 +53,11 @@ def index_advice(declared: Declared) -> list[Advice]:
     expiry, table = declared.policy.expiry, declared.table
     if not isinstance(expiry, ColumnExpiry) or expiry_index(table, expiry.column) or table.key[:1] == (expiry.column,):
         return []
-    name = f"{table.name.name}_{expiry.column}"[:64]
     return [
         Advice(
             text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
-            statement=f"CREATE INDEX {quote(name)} ON {qualified(table.name)} ({quote(expiry.column)});",
+            # The server names it: a name that is free, and not too long.
+            statement=f"ALTER TABLE {qualified(table.name)} ADD INDEX ({quote(expiry.column)});",
         )
     ]
 
@@ -97,10 +98,3 @@ def statistic(connection: Connection, name: TableName, expression: str) -> Any:
         " AND (%s IS NULL OR %s IN (PARTITION_NAME, SUBPARTITION_NAME)) LIMIT 1",
         (name.schema, name.name, name.partition, name.partition),
     ).scalar()
-
-
-def instant(value: object, zone: ZoneInfo) -> datetime | None:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(moment, datetime):
-        return None
-    return moment.replace(tzinfo=zone).astimezone(UTC)

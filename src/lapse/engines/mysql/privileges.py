@@ -1,18 +1,28 @@
-"""What the account of a worker lacks, with the GRANT that mends it."""
+"""What the account of a worker lacks, with the GRANT that gives it, and what it has beyond that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Advice, Declared
-from lapse.engines.mysql import inspect, parts
+from lapse.engines.mysql import definers, inspect, parts
 from lapse.engines.mysql.names import qualified, quote
-from lapse.model.table import TableName
+from lapse.model.table import CATALOG_TABLES, TableName
 
 _ON_TABLE = ("SELECT", "DELETE")
 _ON_CATALOG = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_OF_DEFINER = ("TRIGGER", "SELECT", "UPDATE")
+_ON_DATABASE = frozenset({"SELECT", "LOCK TABLES", "SHOW VIEW"})
+_ON_SERVER = frozenset(
+    {"USAGE", "PROCESS", "REPLICA MONITOR", "SLAVE MONITOR", "REPLICATION CLIENT", "BINLOG MONITOR", "BINLOG ADMIN"}
+    | {"SESSION_VARIABLES_ADMIN", "CONNECTION ADMIN", "SHOW DATABASES"}
+)
+"""What a worker may be given for a whole database and for the server: nothing that changes a row or a right."""
+_RISKY = ("SUPER", "FILE", "CREATE USER", "DROP", "DELETE", "UPDATE")
+"""Named first."""
 
 
 def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str | None) -> list[Advice]:
@@ -20,22 +30,28 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
 
     `binlog_privilege` is what keeping deletes out of the binary log takes, where that is wanted.
     """
-    if connection.exec_driver_sql("SELECT CURRENT_ROLE()").scalar() not in (None, "NONE"):
-        # What a role gives cannot be told from these views.
+    known = _account(connection)
+    if known is None:
         return []
-    user, host = str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one()).rsplit("@", 1)
-    grantee, account = f"'{user}'@'{host}'", f"{quote(user)}@{quote(host)}"
+    grantee, account = known
     found = []
     wanted = [*_ON_TABLE, *(("ALTER", "DROP") if declared.policy.partition_drop else ())]
+    if declared.policy.expire_after is not None and not parts.is_native(connection, declared.table):
+        # Who has it not is not shown any trigger, and cannot tell whether rows are still renewed.
+        wanted.append("TRIGGER")
     name = declared.table.name
     schema = name.schema or inspect.current_database(connection)
     missing = _missing(connection, grantee, schema, name.name, wanted)
     if missing:
         found.append(_advice(missing, qualified(TableName(name.name, schema)), account))
+    if declared.policy.partition_drop and _missing(connection, grantee, schema, None, ("LOCK TABLES",)):
+        # The server gives this one for whole databases only.
+        found.append(_advice(["LOCK TABLES"], f"{quote(schema)}.*", account))
     own = inspect.current_database(connection)
-    missing = _missing(connection, grantee, own, "lapse_task", _ON_CATALOG)
-    if missing:
-        found.append(_advice(missing, f"{quote(own)}.*", account))
+    for table in sorted(CATALOG_TABLES):
+        missing = _missing(connection, grantee, own, table, _ON_CATALOG)
+        if missing:
+            found.append(_advice(missing, qualified(TableName(table, own)), account))
     if binlog_privilege and len(_missing(connection, grantee, None, None, (binlog_privilege, "SUPER"))) == 2:
         found.append(
             Advice(
@@ -51,6 +67,76 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
             )
         )
     return found
+
+
+def lacking_of_definer(connection: Connection, declared: Declared) -> list[Advice]:
+    """The trigger of a managed column runs with the rights of the account that declared the policy."""
+    name = declared.table.name
+    account = definers.definer(connection, name) if declared.policy.expire_after is not None else None
+    if account is None or definers.is_gone(connection, account) or not _sees_grants(connection):
+        return []
+    user, _, host = account.rpartition("@")
+    schema = name.schema or inspect.current_database(connection)
+    missing = _missing(connection, f"'{user}'@'{host}'", schema, name.name, _OF_DEFINER) if host else []
+    if not missing:
+        return []
+    where, grantee = qualified(TableName(name.name, schema)), f"{quote(user)}@{quote(host)}"
+    return [
+        Advice(
+            text=f"the trigger that renews rows of {name} runs as {grantee}, which lacks {', '.join(missing)} on it:"
+            " updates of the table may fail",
+            statement=f"GRANT {', '.join(missing)} ON {where} TO {grantee};",
+        )
+    ]
+
+
+def _sees_grants(connection: Connection) -> bool:
+    """Of other accounts."""
+    try:
+        connection.exec_driver_sql("SELECT 1 FROM mysql.user LIMIT 1")
+    except DBAPIError:
+        return False
+    return True
+
+
+def excess(connection: Connection) -> list[Advice]:
+    """A stolen password can do what the account can. Deleting expired rows takes little."""
+    known = _account(connection)
+    if known is None:
+        return []
+    grantee, account = known
+    rows = connection.exec_driver_sql(
+        "SELECT '*.*', PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s"
+        " UNION ALL SELECT concat(TABLE_SCHEMA, '.*'), PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES"
+        " WHERE GRANTEE = %s",
+        (grantee, grantee),
+    ).all()
+    more: dict[str, list[str]] = {}
+    for where, privilege in rows:
+        if privilege not in _ON_SERVER | _ON_DATABASE:
+            more.setdefault(str(where), []).append(str(privilege))
+    if not more:
+        return []
+    what = "; ".join(f"{_some(privileges)} on {where}" for where, privileges in more.items())
+    return [
+        Advice(
+            text=f"{account} may do more than a worker needs: {what}",
+            statement="run workers as an account of their own with the GRANTs that `lapse doctor` prints for it",
+        )
+    ]
+
+
+def _some(privileges: list[str], most: int = 4) -> str:
+    ranked = [*(each for each in _RISKY if each in privileges), *(each for each in privileges if each not in _RISKY)]
+    return ", ".join(ranked[:most]) + (f" and {len(ranked) - most} more" if len(ranked) > most else "")
+
+
+def _account(connection: Connection) -> tuple[str, str] | None:
+    """As the server's views name it, and as GRANT does; None under a role, whose rights these views do not tell."""
+    if connection.exec_driver_sql("SELECT CURRENT_ROLE()").scalar() not in (None, "NONE"):
+        return None
+    user, host = str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one()).rsplit("@", 1)
+    return f"'{user}'@'{host}'", f"{quote(user)}@{quote(host)}"
 
 
 def _advice(missing: list[str], where: str, account: str) -> Advice:

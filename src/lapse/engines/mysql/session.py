@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
 from typing import Any
 
-from sqlalchemy import URL, create_engine, event
+from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
+from sqlalchemy.pool import NullPool
 
+from lapse.engines.mysql import tls
 from lapse.engines.pooling import ask_if_doubtful
-from lapse.errors import UnsupportedUrl
+from lapse.errors import UnsupportedUrl, how_to_install
 
 DRIVER = "mysql+pymysql"
 BINLOG_OPTION = "lapse_binlog"
@@ -20,15 +26,16 @@ REPLICA_SECONDS = 2
 POOL_SIZE = 10
 MAX_OVERFLOW = 50
 PATIENT_SECONDS = 5
-"""How long a declaration waits for a lock; a queued ALTER makes everybody else wait behind it."""
-DELETE_SECONDS = 1
-"""How long a delete waits for one: the shortest that both servers know."""
+"""How long a person's declaration waits for a lock; a queued ALTER makes everybody else wait behind it."""
+BRIEF_SECONDS = 1
+"""How long a worker waits for one, or anything that only looks: the shortest that both servers know."""
 
 STRICT_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 LENIENT_MODE = "NO_ENGINE_SUBSTITUTION"
 """For deletes: a value that is no time is then NULL, which never expires, and not an error that ends the job."""
 
-MINIMUM = {"MariaDB": (10, 6), "MySQL": (8, 0)}
+MINIMUM = {"MariaDB": (10, 6), "MySQL": (8, 0, 23)}
+"""The first with what Lapse needs: SKIP LOCKED on MariaDB, columns that are INVISIBLE on MySQL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +84,8 @@ class Options:
     """What a URL says to Lapse and not to the driver."""
 
     url: URL
+    arguments: Mapping[str, Any]
+    """What the driver is told besides: how to encrypt, and in which character set to speak."""
     binlog: bool
     replicas: tuple[URL, ...] = ()
 
@@ -91,18 +100,27 @@ def read_url(url: URL) -> Options:
     try:
         import pymysql  # noqa: F401
     except ImportError:
-        raise UnsupportedUrl(
-            f"{backend}:// URLs need the driver PyMySQL", hint="pip install 'lapse-ttl[mysql]'"
-        ) from None
+        raise UnsupportedUrl(f"{backend}:// URLs need the driver PyMySQL", hint=how_to_install("mysql")) from None
     if not url.database:
         raise UnsupportedUrl(f"the URL {url!r} names no database", hint=f"write {backend}://user@host/database")
     binlog = str(url.query.get(BINLOG_OPTION, "on")).lower()
     if binlog not in ("on", "off"):
         raise UnsupportedUrl(f"{BINLOG_OPTION}={binlog} in the URL: must be on or off")
-    plain = url.difference_update_query([BINLOG_OPTION, REPLICAS_OPTION]).set(drivername=DRIVER)
+    ours = [BINLOG_OPTION, REPLICAS_OPTION, *filter(tls.is_option, url.query)]
+    plain = url.difference_update_query(ours).set(drivername=DRIVER)
     addresses = str(url.query.get(REPLICAS_OPTION, "")).split(",")
     replicas = tuple(_replica(plain, address.strip()) for address in addresses if address.strip())
-    return Options(url=plain, binlog=binlog == "on", replicas=replicas)
+    _refuse_unknown(plain)
+    arguments = {**tls.arguments(url), **({} if "charset" in url.query else {"charset": "utf8mb4"})}
+    return Options(url=plain, arguments=arguments, binlog=binlog == "on", replicas=replicas)
+
+
+def _refuse_unknown(url: URL) -> None:
+    from pymysql.connections import Connection as Driver
+
+    for name in url.query:
+        if name not in signature(Driver.__init__).parameters or name in ("self", "ssl"):
+            raise UnsupportedUrl(f"unknown option {name} in the URL")
 
 
 def _replica(primary: URL, address: str) -> URL:
@@ -117,11 +135,72 @@ def open_replicas(options: Options) -> dict[str, Database]:
     """Pools for asking each replica how far behind it is, by `host:port`."""
     timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
     return {
-        f"{url.host}:{url.port}" if url.port else str(url.host): create_engine(
-            url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True, connect_args=timeouts
+        f"{url.host}:{url.port}" if url.port else str(url.host): _open(
+            url, pool_size=1, pool_pre_ping=True, connect_args={**options.arguments, **timeouts}
         )
         for url in options.replicas
     }
+
+
+@cache
+def _driver() -> Callable[..., Any]:
+    """PyMySQL, but for one thing: unless told otherwise it encrypts if the server can, checks no certificate, and yet
+    reads all that this machine trusts for each connection, which takes ten times as long as to connect."""
+    from pymysql.connections import Connection as Driver
+
+    shared: list[Any] = []
+
+    class Connecting(Driver):  # type: ignore[misc]
+        def _create_ssl_ctx(self, options: Any) -> Any:
+            if options:
+                return super()._create_ssl_ctx(options)
+            if not shared:
+                shared.append(super()._create_ssl_ctx(options))
+            return shared[0]
+
+    return Connecting
+
+
+def open_for_users(options: Options) -> Database:
+    """Connections as the server makes them."""
+    database = _open(
+        options.url,
+        poolclass=NullPool,
+        skip_autocommit_rollback=True,
+        execution_options={"no_parameters": True},
+        connect_args=dict(options.arguments),
+    )
+
+    # After SQLAlchemy has had a look at the SQL mode: its own statements run in Lapse's, in which a " begins a string.
+    @event.listens_for(database, "connect")
+    def _quote_by_backticks(raw: Any, record: object) -> None:
+        dialect: Any = database.dialect
+        dialect.identifier_preparer = dialect.preparer(dialect, server_ansiquotes=False)
+
+    @event.listens_for(database, "before_cursor_execute", retval=True)
+    def _mark(
+        connection: object, cursor: object, statement: str, parameters: Any, context: Any, many: bool
+    ) -> tuple[str, Any]:
+        return (statement if many or context.compiled is None else marked(statement)), parameters
+
+    return database
+
+
+def _open(url: URL, **how: Any) -> Database:
+    database = create_engine(url, isolation_level="AUTOCOMMIT", **how)
+
+    @event.listens_for(database, "do_connect")
+    def _connect(dialect: object, record: object, positional: list[Any], named: dict[str, Any]) -> Any:
+        try:
+            return _driver()(*positional, **named)
+        except RuntimeError as error:
+            # The driver's word for a package that it lacks.
+            raise UnsupportedUrl(
+                f"this account cannot log in without another package: {error}",
+                hint="pip install 'lapse-ttl[mysql]', or encrypt the connection: ?ssl_mode=REQUIRED",
+            ) from error
+
+    return database
 
 
 def open_database(
@@ -133,9 +212,8 @@ def open_database(
     """
     import pymysql
 
-    database = create_engine(
+    database = _open(
         options.url,
-        isolation_level="AUTOCOMMIT",
         pool_size=POOL_SIZE,
         max_overflow=MAX_OVERFLOW,
         # That is `_roll_back`'s, and only where there is something to roll back.
@@ -143,7 +221,7 @@ def open_database(
         skip_autocommit_rollback=True,
         # Without it the driver would read every % of a user's statement as a place for a parameter.
         execution_options={"no_parameters": True},
-        connect_args={"charset": "utf8mb4"} if "charset" not in options.url.query else {},
+        connect_args=dict(options.arguments),
     )
     statements = session_statements(deleting=deleting, by_key_only=by_key_only, binlog=options.binlog)
 
@@ -153,7 +231,8 @@ def open_database(
         with raw.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
             flavour = Flavour.from_text(str(cursor.fetchone()[0]))
-            for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else ()):
+            flavour.check()
+            for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else _MYSQL_ONLY):
                 cursor.execute(statement)
         threads.add(raw.thread_id())
 
@@ -191,25 +270,81 @@ def marked(statement: str) -> str:
     return statement if statement.startswith(MARK) else f"{MARK} */ {statement}"
 
 
+BEGIN = marked("START TRANSACTION")
+COMMIT = marked("COMMIT AND NO CHAIN NO RELEASE")
+ROLLBACK = marked("ROLLBACK AND NO CHAIN NO RELEASE")
+"""Said in full, as a session of the user's may have another completion_type."""
+
+
 _MARIADB_ONLY = (
     # A long IN list stays one, and is read by ranges of the key, instead of becoming a sub-query.
     "SET SESSION in_predicate_conversion_threshold = 0",
 )
 
 
+_MYSQL_ONLY = (
+    # How many rows a table has is asked of the storage engine, and not of what was true a day ago.
+    "SET SESSION information_schema_stats_expiry = 0",
+)
+
+
 def session_statements(*, deleting: bool, by_key_only: bool, binlog: bool) -> tuple[str, ...]:
     """`by_key_only`: a DELETE finds its rows by the key, even in a table of one page, or is refused."""
-    seconds = DELETE_SECONDS if deleting else PATIENT_SECONDS
+    settings = BOOKKEEPING | {
+        "sql_mode": f"'{LENIENT_MODE if deleting else STRICT_MODE}'",
+        "innodb_lock_wait_timeout": str(BRIEF_SECONDS if deleting else PATIENT_SECONDS),
+        "lock_wait_timeout": str(BRIEF_SECONDS),
+        "sql_safe_updates": str(int(by_key_only)),
+        "foreign_key_checks": "1",
+        "unique_checks": "1",
+        "completion_type": "0",
+    }
     statements = (
-        f"SET SESSION time_zone = '+00:00', sql_mode = '{LENIENT_MODE if deleting else STRICT_MODE}',"
-        f" innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, foreign_key_checks = 1,"
-        f" sql_safe_updates = {int(by_key_only)}, sql_select_limit = DEFAULT, sql_auto_is_null = 0",
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        set_session(settings),
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
     )
     return (*statements, "SET SESSION sql_log_bin = 0") if deleting and not binlog else statements
 
 
-_NO_TRANSACTION = frozenset({"BEGIN", "START", "COMMIT", "ROLLBACK", "SET", "SHOW", "USE", "KILL", "FLUSH", "XA", ""})
+_NO_LIMIT = str(2**64 - 1)
+BOOKKEEPING = {
+    "sql_mode": f"'{STRICT_MODE}'",
+    "time_zone": "'+00:00'",
+    "innodb_lock_wait_timeout": str(PATIENT_SECONDS),
+    "lock_wait_timeout": str(PATIENT_SECONDS),
+    "sql_safe_updates": "0",
+    "sql_select_limit": _NO_LIMIT,
+    # With it max_join_size does not matter.
+    "sql_big_selects": "1",
+    "sql_auto_is_null": "0",
+}
+"""What Lapse's statements need, as SQL, in whichever session they run; DEFAULT would be the server's global value."""
+_ALSO_CHANGED = ("last_insert_id",)
+
+
+def set_session(settings: Mapping[str, str]) -> str:
+    return "SET " + ", ".join(f"SESSION {name} = {value}" for name, value in settings.items())
+
+
+@contextmanager
+def bookkeeping(connection: Connection) -> Iterator[None]:
+    """Lapse's settings on a connection of the user's, which gets its own back."""
+    names = (*BOOKKEEPING, *_ALSO_CHANGED)
+    values = connection.exec_driver_sql(f"SELECT {', '.join(f'@@SESSION.{name}' for name in names)}").one()
+    connection.exec_driver_sql(set_session(BOOKKEEPING))
+    try:
+        yield
+    finally:
+        if not connection.invalidated and not connection.closed:
+            before = {name: _written(value) for name, value in zip(names, values, strict=True)}
+            connection.exec_driver_sql(set_session(before))
+
+
+def _written(value: object) -> str:
+    """A variable's value as SQL. The server's names of modes and zones have no quotes and no backslashes."""
+    return str(value) if isinstance(value, int) else f"'{value}'"
+
+
 _IN_TRANSACTION = 1
 """The bit of the protocol's status flags."""
 
@@ -218,7 +353,6 @@ def in_transaction(raw: Any) -> bool:
     return bool(raw.server_status & _IN_TRANSACTION)
 
 
-def begin_implicitly(raw: Any, verb: str) -> None:
-    """Sessions commit by themselves, so PEP 249's transaction has to be asked for."""
-    if verb not in _NO_TRANSACTION and not in_transaction(raw):
-        raw.begin()
+def commits_by_itself(raw: Any) -> bool:
+    """Is a statement on this connection a transaction of its own, or part of one that the user will end?"""
+    return bool(raw.get_autocommit()) and not in_transaction(raw)

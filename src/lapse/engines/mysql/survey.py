@@ -28,8 +28,8 @@ def _scanned(connection: Connection, table: Table, found: Condition) -> Survey:
     return Survey(
         rows=int(rows),
         expired=int(expired),
-        oldest=paths.instant(oldest, found.zone),
-        newest=paths.instant(newest, found.zone),
+        oldest=found.expiry(oldest),
+        newest=found.expiry(newest),
         bytes=None if size is None or not rows else size * int(expired) // int(rows),
         exact=True,
         method="scan",

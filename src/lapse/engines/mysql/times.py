@@ -1,8 +1,8 @@
 """What a column's type says about time, and the bare column compared with a cutoff.
 
 TIMESTAMP is an instant, DATETIME and DATE are wall-clock time in the policy's zone, whole numbers are unix seconds. A
-constant is cut to the column's own precision, so that no rounding decides. The zero date is MySQL's way to say that
-there is none: like NULL, it never expires.
+constant is cut to the column's own precision, so that no rounding decides. What says "never", the zero date above all,
+lies outside the range that is compared.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from lapse.engines.mysql.names import quote
-from lapse.engines.walltime import safe_wall_clock
+from lapse.engines.plausible import BANDS, LATEST, NEVER
+from lapse.engines.walltime import expired_wall_clock
 from lapse.errors import Unsupported
 from lapse.model.interval import DAY, HOUR, MINUTE, SECOND, Interval
-from lapse.model.table import Column, TableName
+from lapse.model.table import Column, TableName, TimeFormat
 
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 
@@ -37,8 +38,9 @@ _KINDS = {
 }
 _FIRST = {
     Kind.INSTANT: "'1970-01-01 00:00:01'",
-    Kind.WALL_CLOCK: "'0001-01-01 00:00:00'",
-    Kind.DAY: "'0001-01-01'",
+    Kind.WALL_CLOCK: "'1000-01-01 00:00:00'",
+    Kind.DAY: "'1000-01-01'",
+    Kind.SECONDS: str(BANDS[TimeFormat.UNIX][0]),
 }
 
 
@@ -69,28 +71,51 @@ class Threshold:
 
 def threshold(column: Column, kind: Kind, interval: Interval, cutoff: datetime, zone: str) -> Threshold:
     name = quote(column.name)
-    if kind is Kind.SECONDS:
-        instant = interval.subtracted_from(cutoff.astimezone(UTC))
-        seconds = str(int(instant.timestamp() // 1))
-        return Threshold(sql=f"{name} <= {seconds}", last=seconds, zone=ZoneInfo("UTC"))
-    if kind is Kind.INSTANT:
+    if kind in (Kind.INSTANT, Kind.SECONDS):
         limit, read_in = interval.subtracted_from(cutoff.astimezone(UTC)), ZoneInfo("UTC")
     else:
         read_in = ZoneInfo(zone)
-        limit = interval.subtracted_from(safe_wall_clock(cutoff, read_in))
-    last = f"'{limit:%Y-%m-%d}'" if kind is Kind.DAY else f"'{_cut(limit, fraction_digits(column))}'"
-    typed = f"{'DATE' if kind is Kind.DAY else 'TIMESTAMP'}{last}"
-    return Threshold(sql=f"({name} >= {_FIRST[kind]} AND {name} <= {last})", last=typed, zone=read_in)
+        limit = expired_wall_clock(cutoff, interval, read_in)
+    if kind is Kind.SECONDS:
+        last = typed = str(int(limit.timestamp() // 1))
+    elif kind is Kind.DAY:
+        last = f"'{limit.date().isoformat()}'"
+        typed = f"DATE{last}"
+    else:
+        last = f"'{_cut(limit, fraction_digits(column))}'"
+        typed = f"TIMESTAMP{last}"
+    found = f"{name} >= {_FIRST[kind]} AND {name} <= {last}"
+    return Threshold(sql=f"({found}{_whole_date(name, kind)})", last=typed, zone=read_in)
+
+
+def _whole_date(name: str, kind: Kind) -> str:
+    """Not `2024-00-00`, which is a date to the server."""
+    return f" AND month({name}) > 0 AND dayofmonth({name}) > 0" if kind in (Kind.WALL_CLOCK, Kind.DAY) else ""
 
 
 def moment(column: Column, kind: Kind) -> str:
-    """SQL for the column as DATETIME(6): in UTC for instants in any session, wall-clock time for the others."""
+    """SQL for the column as DATETIME(6): in UTC for instants in any session, wall-clock time for the others.
+
+    NULL for what says "never".
+    """
     name = quote(column.name)
-    if kind is Kind.SECONDS:
-        return f"({EPOCH} + INTERVAL {name} SECOND)"
     if kind is Kind.INSTANT:
+        # Every TIMESTAMP but the zero date is a time.
         return f"({EPOCH} + INTERVAL nullif(unix_timestamp({name}), 0) SECOND)"
-    return f"(CASE WHEN {name} >= {_FIRST[kind]} THEN CAST({name} AS DATETIME(6)) END)"
+    if kind is Kind.SECONDS:
+        last, then = str(BANDS[TimeFormat.UNIX][1]), f"({EPOCH} + INTERVAL {name} SECOND)"
+    else:
+        last, then = f"'{LATEST:%Y-%m-%d}'", f"CAST({name} AS DATETIME(6))"
+    inside = f"{name} >= {_FIRST[kind]} AND {name} < {last}{_whole_date(name, kind)}"
+    return f"(CASE WHEN {inside} THEN {then} END)"
+
+
+def moment_or_never(column: Column, kind: Kind, *, compared: bool) -> str:
+    """The same with what says "never" far ahead; for a comparison only the zero date does, which is no value."""
+    name, found = quote(column.name), moment(column, kind)
+    if compared and kind in (Kind.WALL_CLOCK, Kind.DAY):
+        found = f"(CASE WHEN {name} >= '0001-01-01'{_whole_date(name, kind)} THEN CAST({name} AS DATETIME(6)) END)"
+    return f"coalesce({found}, if({name} IS NULL, NULL, {instant_literal(NEVER)}))"
 
 
 def shifted(sql: str, interval: Interval, sign: str) -> str:
@@ -120,7 +145,5 @@ def _time_step(micros: int) -> str:
 
 
 def _cut(moment: datetime, digits: int) -> str:
-    text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    # strftime leaves years before 1000 without their leading zeros.
-    text = text.rjust(19, "0")
-    return f"{text}.{moment.microsecond:06}"[: 20 + digits] if digits else text
+    text = moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    return text[: 20 + digits] if digits else text[:19]

@@ -7,9 +7,9 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice, Declared
 from lapse.engines.postgres import origin
 from lapse.engines.postgres.inspect import rows
-from lapse.engines.postgres.names import ALLOW_POLICY, HIDE_POLICY, own_name, quote, relation
+from lapse.engines.postgres.names import ALLOW_POLICY, BATCH_FUNCTION, HIDE_POLICY, quote, relation
 from lapse.model.policy import ColumnExpiry, Policy
-from lapse.model.table import MANAGED_COLUMN, FkAction, Table, TableKind
+from lapse.model.table import FkAction, Table, TableKind, TableName
 
 BIG_TABLE_ROWS = 1_000_000
 """From here on an index that nobody reads costs enough to be pointed out."""
@@ -21,35 +21,41 @@ _UNUSED = """
        AND (SELECT stats_reset < now() - interval '30 days' FROM pg_catalog.pg_stat_database
              WHERE datname = current_database())"""
 
-_PRIVILEGES = """
-    SELECT current_user AS role,
-           row_security_active(to_regclass(%(name)s)) AND EXISTS (
-               SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = to_regclass(%(name)s) AND polname <> ALL(%(ours)s)
-           ) AS secured,
-           has_schema_privilege(%(schema)s, 'USAGE') AS schema_usage,
-           has_table_privilege(to_regclass(%(name)s), 'SELECT') AS "SELECT",
-           has_table_privilege(to_regclass(%(name)s), 'UPDATE')
-             OR has_any_column_privilege(to_regclass(%(name)s), 'UPDATE') AS "UPDATE",
-           has_table_privilege(to_regclass(%(name)s), 'DELETE') AS "DELETE" """
+_STATE = """
+    SELECT current_user AS role, c.relforcerowsecurity AND NOT o.rolsuper AND NOT o.rolbypassrls AND EXISTS (
+               SELECT 1 FROM pg_catalog.pg_policy y WHERE y.polrelid = c.oid AND y.polname <> ALL(%(ours)s)
+           ) AS hides, o.rolname AS owner, r.rolsuper AND NOT o.rolsuper AS is_above,
+           p.oid IS NOT NULL AS has_function, pg_catalog.quote_ident(n.nspname) AS schema,
+           pg_catalog.quote_ident(p.proname) AS function,
+           pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS usage, pg_catalog.quote_ident(s.nspname) AS home,
+           pg_catalog.has_schema_privilege(s.oid, 'USAGE') AS home_usage,
+           pg_catalog.has_function_privilege(p.oid, 'EXECUTE') AS execute
+      FROM pg_catalog.pg_class c
+      JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+      JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+      JOIN pg_catalog.pg_roles r ON r.rolname = current_user
+      LEFT JOIN (pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace)
+        ON p.proname = %(prefix)s || pg_catalog.to_regclass(%(root)s)::oid AND p.proowner = c.relowner AND p.prosecdef
+     WHERE c.oid = pg_catalog.to_regclass(%(name)s)"""
 
-# Of a leaf and of the table above it, from which it is detached.
 _OWNERS = """
     SELECT DISTINCT pg_get_userbyid(c.relowner) AS owner
       FROM pg_catalog.pg_class c
-     WHERE (c.oid = to_regclass(%(name)s)
-            OR c.oid = (SELECT inhparent FROM pg_catalog.pg_inherits WHERE inhrelid = to_regclass(%(name)s)))
-       AND NOT pg_has_role(c.relowner, 'USAGE')"""
+     WHERE c.oid = to_regclass(%(name)s) AND NOT pg_has_role(c.relowner, 'USAGE')"""
 
 
-def references(table: Table) -> list[Advice]:
+_PARTITIONED = "SELECT relkind = 'p' AS it FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(%(name)s)"
+
+
+def references(connection: Connection, table: Table) -> list[Advice]:
     found = []
     for reference in table.referenced_by:
         if not reference.indexed:
             found.append(
                 Advice(
-                    text=f"foreign key {reference.table}({', '.join(reference.columns)}) to {table.name} has no index: "
-                    "every deleted row scans that table",
-                    statement=_create_index(relation(reference.table), reference.table.name, reference.columns),
+                    text=f"foreign key {reference.table}({', '.join(reference.columns)}) to {table.name.whole} has no"
+                    " index: every deleted row scans that table",
+                    statement=_create_index(connection, reference.table, reference.columns),
                 )
             )
         if reference.action in (FkAction.CASCADE, FkAction.SET_NULL, FkAction.SET_DEFAULT):
@@ -62,14 +68,17 @@ def references(table: Table) -> list[Advice]:
     return found
 
 
-def indexes(declared: Declared) -> list[Advice]:
-    expiry, table = declared.policy.expiry, declared.table
+def indexes(connection: Connection, declared: Declared) -> list[Advice]:
+    expiry, table, policy = declared.policy.expiry, declared.table, declared.policy
     if not isinstance(expiry, ColumnExpiry) or table.index_on(expiry.column) or table.kind is TableKind.PARTITIONED:
+        return []
+    if policy.partition_drop and table.name.partition is not None:
+        # It is dropped whole, for which no index is read.
         return []
     return [
         Advice(
             text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
-            statement=_create_index(relation(table.name), table.name.name, (expiry.column,)),
+            statement=_create_index(connection, table.name, (expiry.column,)),
         )
     ]
 
@@ -93,29 +102,43 @@ def unused(connection: Connection, declared: Declared) -> list[Advice]:
 
 
 def privileges(connection: Connection, table: Table, policy: Policy) -> list[Advice]:
-    """What the role of this connection lacks for running jobs on the table."""
-    target = relation(table.name)
-    known = {"name": target, "schema": own_name(table.name).schema, "ours": [HIDE_POLICY, ALLOW_POLICY]}
-    state = rows(connection, _PRIVILEGES, known)[0]
-    role = quote(str(state["role"]))
+    """What the role of this connection lacks for running jobs on a physical table: no right on the table itself."""
+    known = {
+        "name": relation(table.name),
+        "root": relation(TableName(table.name.name, table.name.schema)),
+        "prefix": BATCH_FUNCTION,
+        "ours": [HIDE_POLICY, ALLOW_POLICY],
+    }
+    state = rows(connection, _STATE, known)[0]
+    role, owner = quote(str(state["role"])), quote(str(state["owner"]))
     found = []
-    if not state["schema_usage"]:
-        schema = quote(own_name(table.name).schema or "")
-        found.append(_grant(f"role {role} cannot use schema {schema}", f"GRANT USAGE ON SCHEMA {schema} TO {role};"))
-    lacking = [name for name in ("SELECT", "UPDATE", "DELETE") if not state[name]]
-    if lacking:
-        names = ", ".join(lacking)
-        found.append(_grant(f"role {role} lacks {names} on {table.name}", f"GRANT {names} ON {target} TO {role};"))
-    if state["secured"] and table.kind is not TableKind.PARTITIONED:
+    if state["is_above"]:
         found.append(
             _grant(
-                f"row security applies to role {role}: rows that its policies hide are never deleted",
-                f"ALTER ROLE {role} BYPASSRLS;",
+                f"role {role} is a superuser and {table.name} belongs to {owner}: what belongs to the table would run"
+                " close to a superuser's rights, so it is left alone",
+                f"run workers as {owner}, or as a role with no more than the grants that this command prints for it",
             )
         )
-    found += _reference_privileges(connection, table, role)
-    adds_column = policy.expire_after is not None and table.column(MANAGED_COLUMN) is None
-    if policy.partition_drop or adds_column:
+    elif state["has_function"]:
+        usage = {state["home"]: state["home_usage"], state["schema"]: state["usage"]}
+        for schema in [name for name, may in usage.items() if not may]:
+            found.append(
+                _grant(f"role {role} cannot use schema {schema}", f"GRANT USAGE ON SCHEMA {schema} TO {role};")
+            )
+        if not state["execute"]:
+            name = f"{state['schema']}.{state['function']}"
+            text = f"role {role} may not execute the batch function of {table.name}"
+            found.append(_grant(text, f"GRANT EXECUTE ON FUNCTION {name} TO {role};"))
+    if state["hides"]:
+        found.append(
+            _grant(
+                f"row security applies to {owner}, the owner of {table.name}: rows that its policies hide are never"
+                " deleted",
+                f"ALTER TABLE {relation(table.name)} NO FORCE ROW LEVEL SECURITY;",
+            )
+        )
+    if not state["has_function"]:
         found += _ownership(connection, table, role)
     lacking = origin.functions_lacking(connection) if policy.replication_origin is not None else []
     if lacking:
@@ -125,22 +148,11 @@ def privileges(connection: Connection, table: Table, policy: Policy) -> list[Adv
 
 
 def _ownership(connection: Connection, table: Table, role: str) -> list[Advice]:
-    """PostgreSQL has no privilege for changing or dropping a table but to be, or to act for, its owner."""
+    """PostgreSQL has no privilege for changing a table but to be, or to act for, its owner."""
     found = []
     for state in rows(connection, _OWNERS, {"name": relation(table.name)}):
-        text = f"role {role} may not act for the owner of {table.name}: it cannot add a column or drop a partition"
+        text = f"role {role} may not act for the owner of {table.name}, who alone can declare a policy for it"
         found.append(_grant(text, f"GRANT {quote(str(state['owner']))} TO {role};"))
-    return found
-
-
-def _reference_privileges(connection: Connection, table: Table, role: str) -> list[Advice]:
-    found = []
-    for reference in table.holding_references:
-        child = relation(reference.table)
-        sql = "SELECT has_table_privilege(to_regclass(%(name)s), 'SELECT') AS may"
-        if not rows(connection, sql, {"name": child})[0]["may"]:
-            text = f"role {role} cannot read {reference.table}, whose foreign key holds rows of {table.name}"
-            found.append(_grant(text, f"GRANT SELECT ON {child} TO {role};"))
     return found
 
 
@@ -148,6 +160,8 @@ def _grant(text: str, statement: str) -> Advice:
     return Advice(text=text, statement=statement)
 
 
-def _create_index(target: str, table: str, columns: tuple[str, ...]) -> str:
-    name = "_".join((table, *columns))[:58] + "_idx"
-    return f"CREATE INDEX CONCURRENTLY {quote(name)} ON {target} ({', '.join(quote(column) for column in columns)});"
+def _create_index(connection: Connection, table: TableName, columns: tuple[str, ...]) -> str:
+    """Without a name, so that PostgreSQL takes one that is free. A partitioned table has none that is concurrent."""
+    is_partitioned = any(row["it"] for row in rows(connection, _PARTITIONED, {"name": relation(table)}))
+    concurrently = "" if is_partitioned else " CONCURRENTLY"
+    return f"CREATE INDEX{concurrently} ON {relation(table)} ({', '.join(quote(column) for column in columns)});"

@@ -9,9 +9,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, ROW, UNHURRIED, PostgresDeleter, Seen, Work
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, PostgresDeleter, Seen, Work
 from lapse.engines.postgres.session import roll_back, sqlstate
 
 SCAN_SECONDS = 0.05
@@ -41,7 +40,7 @@ class BlockDeleter(PostgresDeleter):
 
     def _blocks_for(self, limit: int) -> int:
         """How many blocks probably hold somewhat fewer than `limit` expired rows; 0 where that is not to be tried."""
-        if self._density is None or self._free or self._work.has_row_triggers or limit < SWEEP_MIN_ROWS:
+        if self._density is None or self._work.is_held or self._work.has_row_triggers or limit < SWEEP_MIN_ROWS:
             return 0
         return min(self._blocks, int(SWEEP_SHARE * limit / max(self._density, 1e-9)))
 
@@ -54,22 +53,22 @@ class BlockDeleter(PostgresDeleter):
         started = perf_counter()
         (first, line), end = self._position, min(self._end, self._position[0] + blocks)
         try:
-            self._begin(connection, CHANCE_MS, statement_timeout=str(SWEEP_MS))
-            asked = perf_counter()
-            rows = connection.exec_driver_sql(self._sweep_statement(first, line, end) + UNHURRIED).rowcount
+            call = self._message("sweep", limit=limit, places=[_address(first, line), _address(end, 0)])
+            begin = self._begin(CHANCE_MS, statement_timeout=str(SWEEP_MS))
+            rows = self._asked(connection, call, begin=begin).deleted
             batch = Batch(
                 examined=max(rows, int((end - first) * self._work.rows_per_block)),
                 selected=rows,
                 deleted=rows,
                 cursor=f"{end},0",
                 done=end >= self._end,
-                busy_seconds=self._busy(perf_counter() - asked),
+                busy_seconds=self._busy(perf_counter() - started),
             )
             if 0 < rows <= limit:
                 checkpoint(connection, batch)
-                connection.exec_driver_sql(origin.commit(self._work.origin))
+                self._close(connection, origin.commit(self._work.origin))
             else:
-                connection.exec_driver_sql(origin.rollback(self._work.origin))
+                self._close(connection, origin.rollback(self._work.origin))
         except DBAPIError as error:
             roll_back(connection, origin.rollback(self._work.origin))
             if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
@@ -87,13 +86,6 @@ class BlockDeleter(PostgresDeleter):
         self._fit(rows, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
-    def _sweep_statement(self, first: int, line: int, end: int) -> str:
-        return GuardedDelete(
-            table=self._table,
-            condition=self._work.condition.unindexed,
-            bound=f"{ROW}.ctid >= {_address(first, line)} AND {ROW}.ctid < {_address(end, 0)}",
-        ).sql()
-
     @property
     def _position(self) -> tuple[int, int]:
         if self._cursor is None:
@@ -104,18 +96,10 @@ class BlockDeleter(PostgresDeleter):
     def _window_end(self, everything: bool) -> int:
         return self._end if everything else min(self._end, self._position[0] + self._blocks)
 
-    def _list(self, limit: int, *, everything: bool = False) -> str:
-        return (
-            f"SELECT ctid AS at FROM {self._table} WHERE ctid >= {_address(*self._position)}"
-            f" AND ctid < {_address(self._window_end(everything), 0)}"
-            f" AND {self._work.condition.unindexed} LIMIT {int(limit)}"
-        )
-
-    def _last(self) -> str:
-        return "max(at)::text"
-
-    def _until(self, seen: Seen) -> str:
-        return f"ctid >= {_address(*self._position)} AND ctid <= '{seen.last}'::tid"
+    def _call(self, limit: int, *, careful: bool = False, passing: bool = False) -> str:
+        operation = "pass blocks" if passing else "blocks"
+        places = [_address(*self._position), _address(self._window_end(passing), 0)]
+        return self._message(operation, limit=limit, careful=careful, places=places)
 
     def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
         first, _ = self._position
@@ -146,4 +130,4 @@ class BlockDeleter(PostgresDeleter):
 
 
 def _address(block: int, line: int) -> str:
-    return f"'({block},{line})'::tid"
+    return f"({block},{line})"

@@ -8,8 +8,9 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared, Engine
-from lapse.engines.postgres import advice, condition, inspect, origin, partitions
+from lapse.engines.postgres import advice, condition, inspect, origin, partitions, zones
 from lapse.engines.postgres.names import literal, relation
+from lapse.engines.zones import refuse_guess
 from lapse.errors import Drift, Unsupported
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableKind
@@ -33,7 +34,7 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
             f"there is no replication origin {policy.replication_origin}",
             hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
         )
-    notices = [f"{found.text}; {found.statement}" for found in advice.references(table) if found.statement]
+    notices = [f"{found.text}; {found.statement}" for found in advice.references(connection, table) if found.statement]
     if policy.select_as_of_system_time is not None:
         notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
     return [*_partition_notices(connection, declared), *notices]
@@ -62,12 +63,15 @@ def _check_condition(engine: Engine, connection: Connection, declared: Declared,
     for rule in (None, *declared.policy.partitions):
         policy = declared.policy if rule is None else declared.policy.for_partition(rule.partition)
         found = condition.at(replace(declared, policy=policy), engine.now(connection))
-        if not is_there:
+        if not policy.pause:
+            refuse_guess(declared, zones.in_doubt(connection, replace(declared, policy=policy)))
+        if not is_there or not inspect.is_own(connection, declared.table.name):
+            # Nothing that belongs to another role's table is planned with this one's rights.
             continue
         try:
             with engine.atomic(connection):
                 connection.exec_driver_sql(
-                    f"SELECT ({found.sql})::boolean, ({found.instant})::timestamptz"
+                    f"SELECT ({found.sql})::pg_catalog.bool, ({found.instant})::pg_catalog.timestamptz"
                     f" FROM {relation(declared.table.name)} LIMIT 0"
                 )
         except Drift as error:

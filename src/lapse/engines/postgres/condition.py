@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from zoneinfo import ZoneInfo
 
 from lapse.engines.base import Declared
+from lapse.engines.plausible import BANDS, EARLIEST
 from lapse.engines.postgres.expression import (
     INSTANT,
     NUMBERS,
@@ -15,18 +18,19 @@ from lapse.engines.postgres.expression import (
     Writer,
     base_type,
     from_number,
-    wall_shifted,
 )
-from lapse.engines.postgres.names import day, instant, literal, quote, shifted, wall_clock
-from lapse.engines.walltime import safe_wall_clock
+from lapse.engines.postgres.names import instant, operation, quote, shifted, stamp
+from lapse.engines.walltime import expired_wall_clock
 from lapse.errors import Drift, Unsupported
+from lapse.model.expression import Binary, ColumnRef, Span
 from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Column, TimeFormat
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-EARLIEST_SECOND = 100_000_000
-"""In 1973: where nobody has said that numbers are times, smaller ones are taken for ids or counters and kept."""
+_NOW = "pg_catalog.now()"
+_BOUND, _MOMENT = "\0bound\0", "\0moment\0"
+"""Stand for what a template is filled with: no name and no literal has a zero byte."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,61 +53,177 @@ class Condition:
 
 def at(declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff."""
-    policy, expiry = declared.policy, declared.policy.expiry
+    expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         return _expression(declared, instant(cutoff))
     column = _time_column(declared, expiry.column)
     name, kind = quote(column.name), base_type(column)
-    if kind == INSTANT:
-        threshold = instant(expiry.after.subtracted_from(cutoff.astimezone(UTC)))
-    elif kind in NUMBERS:
-        units = UNITS_PER_SECOND[_number_format(declared, column, expiry.after)]
-        since = expiry.after.subtracted_from(cutoff.astimezone(UTC)) - _EPOCH
-        threshold = str(since * units // timedelta(seconds=1))
-    else:
-        wall = expiry.after.subtracted_from(safe_wall_clock(cutoff, ZoneInfo(policy.time_zone)))
-        # A date is its midnight, which has come once the wall clock shows that date.
-        threshold = day(wall.date()) if kind == "date" else wall_clock(wall)
-    sql = f"{name} <= {threshold}"
-    if kind in NUMBERS and policy.time_format is None:
-        sql = f"{name} BETWEEN {EARLIEST_SECOND} AND {threshold}"
+    value = threshold(declared, cutoff)
+    written = str(value) if kind in NUMBERS else _moment(kind, str(value))
     return Condition(
-        sql=sql,
+        sql=f"({operation('>=', name, _earliest(declared, column))} AND {operation('<=', name, written)})",
         instant=_expiry_instant(declared, column, expiry.after),
         column=column.name,
-        threshold=threshold,
+        threshold=written,
     )
+
+
+def threshold(declared: Declared, cutoff: datetime) -> str | None:
+    """The latest value of the expiry column that has expired at the cutoff, as its type writes it; None for
+    expressions."""
+    expiry = declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry):
+        return None
+    column = _time_column(declared, expiry.column)
+    kind = base_type(column)
+    if kind == INSTANT:
+        return stamp(expiry.after.subtracted_from(cutoff.astimezone(UTC))) + "+00"
+    if kind in NUMBERS:
+        since = expiry.after.subtracted_from(cutoff.astimezone(UTC)) - _EPOCH
+        return str(since * _units(declared, column, expiry.after) // timedelta(seconds=1))
+    wall = expired_wall_clock(cutoff, expiry.after, ZoneInfo(declared.policy.zone))
+    # A date is its midnight, which has come once the wall clock shows that date.
+    return stamp(wall)[:10] if kind == "date" else stamp(wall)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Template:
+    """The condition at any cutoff, for a PL/pgSQL function that is given a cutoff and a threshold.
+
+    `sql`, `strict` and `instant` are for format(): %1$L is the bound, %2$L the cutoff. `sql` believes the bound, which
+    is enough for looking. `strict` does not: `bound` is PL/pgSQL for the threshold that was given, in the variable
+    `bound`, if it is not later than that of the cutoff, in the variable `moment`; where that cannot be computed there,
+    each row's expiry is compared with the cutoff as well.
+    """
+
+    sql: str
+    strict: str
+    instant: str
+    bound: str
+    column: str | None = None
+    type: str | None = None
+
+
+def template(declared: Declared) -> Template:
+    expiry = declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry):
+        found = _expression(declared, _MOMENT)
+        sql = _formatted(found.sql)
+        return Template(sql=sql, strict=sql, instant=_formatted(found.instant), bound="bound")
+    column = _time_column(declared, expiry.column)
+    name, kind = quote(column.name), base_type(column)
+    own = shifted("moment", expiry.after, "-")
+    since = _expiry_instant(declared, column, expiry.after)
+    late = ""
+    if kind == INSTANT:
+        type_, bound = "pg_catalog.timestamptz", f"LEAST(bound::pg_catalog.timestamptz, {own})::pg_catalog.text"
+    elif kind in NUMBERS:
+        units = _units(declared, column, expiry.after)
+        number = f"pg_catalog.floor({operation('*', f'extract(epoch FROM {own})', str(units))})"
+        type_, bound = "pg_catalog.int8", f"LEAST(bound::pg_catalog.numeric, {number})::pg_catalog.text"
+    else:
+        type_, bound = f"pg_catalog.{'date' if kind == 'date' else 'timestamp'}", "bound"
+        late = f" AND {operation('<=', since, _MOMENT)}"
+    low, high = _earliest(declared, column), f"{_BOUND}::{type_}"
+    sql = f"{operation('>=', name, low)} AND {operation('<=', name, high)}"
+    return Template(
+        sql=_formatted(f"({sql})"),
+        strict=_formatted(f"({sql}{late})"),
+        instant=_formatted(since),
+        bound=bound,
+        column=column.name,
+        type=type_,
+    )
+
+
+def partition_mark(partition: str) -> str:
+    """A partition's name in a form that is no SQL."""
+    return sha256(partition.encode()).hexdigest()[:16]
+
+
+def mark(declared: Declared) -> str:
+    """Equal for policies whose conditions differ in their thresholds alone."""
+    expiry = declared.policy.expiry
+    if isinstance(expiry, ColumnExpiry):
+        said = ["column", expiry.column, base_type(_time_column(declared, expiry.column)), declared.policy.time_format]
+    else:
+        said = ["expression", declared.policy.expression, declared.policy.zone, declared.policy.time_format]
+    return sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def _formatted(sql: str) -> str:
+    """As a template of format()."""
+    return sql.replace("%", "%%").replace(_BOUND, "%1$L").replace(_MOMENT, "%2$L::pg_catalog.timestamptz")
+
+
+def _earliest(declared: Declared, column: Column) -> str:
+    """What is earlier is no time."""
+    kind = base_type(column)
+    if kind in NUMBERS:
+        expiry = declared.policy.expiry
+        assert isinstance(expiry, ColumnExpiry)
+        return str(BANDS[_number_format(declared, column, expiry.after)][0])
+    return instant(EARLIEST) if kind == INSTANT else _moment(kind, stamp(EARLIEST))
+
+
+def _moment(kind: str, text: str) -> str:
+    match kind:
+        case "date":
+            return f"pg_catalog.date '{text[:10]}'"
+        case _ if kind == INSTANT:
+            return f"pg_catalog.timestamptz '{text}'"
+    return f"TIMESTAMP '{text}'"
+
+
+def _units(declared: Declared, column: Column, after: Interval) -> int:
+    return UNITS_PER_SECOND[_number_format(declared, column, after)]
 
 
 def expired_now(declared: Declared) -> str:
     """The condition at the time it is evaluated, for the live view and the row-security policy."""
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
-        return _expression(declared, "now()").sql
+        return _expression(declared, _NOW).sql
     column = _time_column(declared, expiry.column)
     name, kind = quote(column.name), base_type(column)
     if kind == INSTANT:
-        return f"{name} <= {shifted('now()', expiry.after, '-')}"
-    # Read in the zone, an hour that comes twice counts as its second coming: late, never early.
-    return f"({_expiry_instant(declared, column, expiry.after)} <= now())"
+        threshold = shifted(_NOW, expiry.after, "-")
+        return f"({operation('>=', name, instant(EARLIEST))} AND {operation('<=', name, threshold)})"
+    return operation("<=", _expiry_instant(declared, column, expiry.after), _NOW)
+
+
+def reads_wall_clock(declared: Declared) -> bool:
+    """Does the policy's zone change what expires?"""
+    now = _EPOCH
+    read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
+    one, other = (at(each, now).instant for each in read_in)
+    return one != other
 
 
 def _expression(declared: Declared, now: str) -> Condition:
     assert declared.expression is not None
+    found = _writer(declared, now).time(declared.expression)
+    return Condition(sql=operation("<=", found, now), instant=found)
+
+
+def _writer(declared: Declared, now: str) -> Writer:
     policy = declared.policy
-    writer = Writer(table=declared.table, now=now, zone=policy.time_zone, format=policy.time_format)
-    found = writer.time(declared.expression)
-    return Condition(sql=f"({found} <= {now})", instant=found)
+    return Writer(
+        table=declared.table,
+        now=now,
+        zone=policy.zone,
+        format=policy.time_format,
+        managed=policy.expire_after is not None,
+    )
 
 
 def _expiry_instant(declared: Declared, column: Column, after: Interval) -> str:
-    name = quote(column.name)
-    if base_type(column) == INSTANT:
-        return shifted(name, after, "+")
+    """NULL for a row that never expires."""
+    writer = replace(_writer(declared, _NOW), never=False)
     if base_type(column) in NUMBERS:
-        return shifted(from_number(column, _number_format(declared, column, after)), after, "+")
-    wall = wall_shifted(f"{name}::timestamp", after, "+")
-    return f"({wall} AT TIME ZONE {literal(declared.policy.time_zone)})"
+        found = from_number(writer, column, _number_format(declared, column, after))
+        return shifted(found, after, "+")
+    return writer.time(Binary("+", ColumnRef(column.name), Span(after)))
 
 
 def _number_format(declared: Declared, column: Column, after: Interval) -> TimeFormat:

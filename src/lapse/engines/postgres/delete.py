@@ -1,21 +1,22 @@
-"""Deleting in PostgreSQL: one bounded statement per transaction, in physical order or by an index.
+"""Deleting in PostgreSQL: one call of the table's batch function per transaction, in physical order or by an index.
 
 There are three statements, from the fastest to the most careful; each falls back on the next.
 
 A sweep deletes what has expired in a range of blocks that probably holds fewer rows than the limit; if it was more, it
 is rolled back. The second lists the addresses of at most n expired rows without locking anything, then deletes those
-that have still expired. Both can meet a row that somebody has locked: they wait a few milliseconds and roll back. The
-careful one locks what it can with SKIP LOCKED before it deletes, at about two thirds of the speed; so only places where
-there is a lock pay for it.
+that have still expired. Both can meet a row that another session has locked: they wait a few milliseconds and roll
+back. The careful one locks what it can with SKIP LOCKED before it deletes, at about two thirds of the speed; so only
+places where there is a lock pay for it.
 """
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -24,17 +25,15 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
-from lapse.engines.postgres.names import SEE_EXPIRED, literal, quote, relation
-from lapse.engines.postgres.session import BEGIN, roll_back, set_locally, sqlstate, transaction
+from lapse.engines.postgres.names import SEE_EXPIRED, literal
+from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, sqlstate, transaction
 from lapse.errors import RowUndeletable
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
 
-ROW = "lapse_row"
 STATEMENT_MS = 2_000
 CHANCE_MS = 10
 """How long the first attempt waits for a row that somebody has locked."""
@@ -42,9 +41,6 @@ CAREFUL_MS = 200
 """How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
 CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
-
-UNHURRIED = "; SET LOCAL lock_timeout = 0"
-"""Said with the statement that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
 
 LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 _REFUSALS = ("23", "44", "P0001")
@@ -76,15 +72,22 @@ Connect = Callable[[], AbstractContextManager[Connection]]
 class Work:
     """What a deleter is given.
 
-    `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
-    stream; None where nobody decodes it. `origin` is the replication origin under which they are made.
+    `threshold` is that of the cutoff. `holding` are the foreign keys of the owner's own tables that may keep rows, by
+    oid; `is_held` says that there are any, of whatever owner. `has_row_triggers`: a trigger or rule may keep rows from
+    being deleted. `message` marks its transactions in a change stream; None where nothing decodes it. `origin` is the
+    replication origin under which they are made.
     """
 
     table: Table
-    condition: Condition
+    function: BatchFunction
+    cutoff: datetime
+    threshold: str | None
     span: KeyRange
     cursor: str | None
     connect: Connect
+    holding: tuple[int, ...] = ()
+    is_held: bool = False
+    statement_ms: int = STATEMENT_MS
     rows_per_block: float = 0.0
     has_row_triggers: bool = False
     message: str | None = None
@@ -93,11 +96,13 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What a statement found: how many rows, the last of them, and how many it deleted."""
+    """What a call found: how many rows, the last of them, how many it deleted; of those that are left, how many there
+    are in all and how many no other session has locked."""
 
     count: int
-    last: Any
     deleted: int
+    last: Any = None
+    left: tuple[int, int] = (0, 0)
 
 
 class PostgresDeleter(InterruptibleDeleter):
@@ -106,11 +111,9 @@ class PostgresDeleter(InterruptibleDeleter):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self._work = work
-        self._table = f"ONLY {relation(work.table.name)} AS {ROW}"
         self._cursor = work.cursor
         self._careful_steps = 0
         self._trip = inf
-        self._free = _unreferenced(work.table)
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         with self._work.connect() as connection, self.watched(connection):
@@ -153,21 +156,18 @@ class PostgresDeleter(InterruptibleDeleter):
 
     def _once(self, connection: Connection, limit: int, checkpoint: Checkpoint, *, careful: bool) -> Batch:
         started = perf_counter()
-        sql = self._statement(limit, careful=careful)
+        call = self._call(limit, careful=careful)
         try:
-            self._begin(connection, CAREFUL_MS if careful else CHANCE_MS)
-            asked = perf_counter()
-            seen = Seen(**connection.exec_driver_sql(sql + UNHURRIED).mappings().one())
-            batch = replace(self._batch(seen, limit), busy_seconds=self._busy(perf_counter() - asked))
+            seen = self._asked(connection, call, begin=self._begin(CAREFUL_MS if careful else CHANCE_MS))
+            batch = replace(self._batch(seen, limit), busy_seconds=self._busy(perf_counter() - started))
             if not seen.count:
                 # Nothing to commit, and no mark to leave in the change stream.
-                connection.exec_driver_sql(origin.rollback(self._work.origin))
+                self._close(connection, origin.rollback(self._work.origin))
             else:
-                if seen.deleted < seen.count:
-                    held, skipped = self._left_behind(connection, seen)
-                    batch = replace(batch, held=held, skipped=skipped)
+                held, skipped = self._left_behind(seen)
+                batch = replace(batch, held=held, skipped=skipped)
                 checkpoint(connection, batch)
-                connection.exec_driver_sql(origin.commit(self._work.origin))
+                self._close(connection, origin.commit(self._work.origin))
         except BaseException:
             roll_back(connection, origin.rollback(self._work.origin))
             raise
@@ -175,56 +175,47 @@ class PostgresDeleter(InterruptibleDeleter):
         self._learn(seen, limit, seconds)
         return replace(batch, locked_seconds=seconds)
 
-    def _begin(self, connection: Connection, lock_ms: int, **settings: str) -> None:
+    def _asked(self, connection: Connection, call: str, *, begin: str = "") -> Seen:
+        return Seen(**self._work.function.call(connection, call, begin=begin, then=UNHURRIED))
+
+    def _begin(self, lock_ms: int, **settings: str) -> str:
+        """What opens a transaction, to be said in the message of its call."""
         under_origin = [] if self._work.origin is None else origin.enter(self._work.origin)
-        statements = [BEGIN, *under_origin, *set_locally(WORKING | {"lock_timeout": str(lock_ms)} | settings)]
+        limits = {"statement_timeout": str(self._work.statement_ms), "lock_timeout": str(lock_ms)}
+        statements = [BEGIN, *under_origin, *set_locally(WORKING | limits | settings)]
         if self._work.message is not None:
             statements.append(
-                f"SELECT pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
+                "SELECT pg_catalog.pg_logical_emit_message"
+                f"(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
             )
+        return "; ".join([*statements, ""])
+
+    def _close(self, connection: Connection, how: str) -> None:
+        """The quickest trip to the server there is, as it waits for nothing."""
         asked = perf_counter()
-        connection.exec_driver_sql("; ".join(statements))
+        send(connection, how)
         self._trip = min(self._trip, perf_counter() - asked)
 
     def _busy(self, seconds: float) -> float:
         """How much of the time from a statement to its answer the server was at work; the rest is a quick trip's."""
-        # Never next to nothing, or one answer that came quicker than any BEGIN would multiply the batch.
-        return max(seconds - self._trip, seconds / 4)
+        # Never next to nothing, or one answer that came quicker than any COMMIT would multiply the batch.
+        return seconds if self._trip == inf else max(seconds - self._trip, seconds / 4)
 
-    def _statement(self, limit: int, *, careful: bool) -> str:
-        addresses = "(SELECT addresses FROM seen)::tid[]"
-        if careful:
-            addresses = (
-                f"ARRAY(SELECT ctid FROM {self._table} WHERE ctid = ANY({addresses})"
-                f" AND {self._work.condition.unindexed} FOR UPDATE SKIP LOCKED)"
-            )
-        delete = GuardedDelete(
-            table=self._table,
-            condition=self._work.condition.unindexed,
-            bound=f"{ROW}.ctid = ANY({addresses})",
-            extra=self._free,
-            suffix=" RETURNING 1",
-        ).sql()
-        return (
-            f"WITH seen AS MATERIALIZED ({self._seen(limit)}), gone AS ({delete})"
-            " SELECT count, last, (SELECT count(*) FROM gone) AS deleted FROM seen"
+    def _left_behind(self, seen: Seen) -> tuple[int, int]:
+        """(held, skipped): a row that is left although no other session has locked it is kept by a foreign key or a
+        trigger, where there is one; otherwise it was locked a moment ago."""
+        total, unlocked = seen.left
+        held = min(unlocked, total) if self._work.is_held or self._work.has_row_triggers else 0
+        return held, total - held
+
+    def _message(self, operation: str, *, limit: int, careful: bool = False, places: Sequence[str | None]) -> str:
+        return self._work.function.message(
+            operation,
+            [(self._work.cutoff, self._work.threshold)],
+            numbers=[limit, int(careful)],
+            places=places,
+            holding=self._work.holding,
         )
-
-    def _seen(self, limit: int, *, everything: bool = False) -> str:
-        """One row, with the addresses as an array: cheaper than as many rows, of which each would be stored twice."""
-        return (
-            f"SELECT array_agg(at) AS addresses, count(*) AS count, {self._last()} AS last"
-            f" FROM ({self._list(limit, everything=everything)}) listed"
-        )
-
-    def _left_behind(self, connection: Connection, seen: Seen) -> tuple[int, int]:
-        """(held, skipped): of the rows still there, those that can be locked are held by a foreign key."""
-        left = f"SELECT 1 FROM {self._table} WHERE {self._until(seen)} AND {self._work.condition.unindexed}"
-        total, free = connection.exec_driver_sql(
-            f"SELECT (SELECT count(*) FROM ({left}) total), (SELECT count(*) FROM ({left} FOR UPDATE SKIP LOCKED) free)"
-        ).one()
-        held = min(int(free), int(total)) if self._free else 0
-        return held, int(total) - held
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         with self._work.connect() as connection:
@@ -235,10 +226,7 @@ class PostgresDeleter(InterruptibleDeleter):
     def _pass_over(self, connection: Connection, checkpoint: Checkpoint, *, held: int = 0, skipped: int = 0) -> Batch:
         """Move past the next expired row, leaving it where it is."""
         with transaction(connection, WORKING):
-            row = connection.exec_driver_sql(
-                f"SELECT count, last, 0 AS deleted FROM ({self._seen(1, everything=True)}) seen"
-            ).mappings()
-            seen = Seen(**row.one())
+            seen = self._asked(connection, self._call(1, passing=True))
             batch = self._batch(seen, 1, everything=True)
             if seen.count:
                 batch = replace(batch, held=held, skipped=skipped)
@@ -249,16 +237,9 @@ class PostgresDeleter(InterruptibleDeleter):
         self._cursor = None
 
     @abstractmethod
-    def _list(self, limit: int, *, everything: bool = False) -> str:
-        """SELECT the address of at most `limit` expired rows after the cursor AS at. `everything` has no window."""
-
-    @abstractmethod
-    def _last(self) -> str:
-        """What the next cursor is made of, as an aggregate of the rows listed."""
-
-    @abstractmethod
-    def _until(self, seen: Seen) -> str:
-        """Rows from the cursor to the last one seen."""
+    def _call(self, limit: int, *, careful: bool = False, passing: bool = False) -> str:
+        """A call that deletes at most `limit` expired rows after the cursor; `passing`, it only finds them, and looks
+        to the end of the range."""
 
     @abstractmethod
     def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch: ...
@@ -273,33 +254,10 @@ class PostgresDeleter(InterruptibleDeleter):
 class IndexDeleter(PostgresDeleter):
     """Expiry order by an index. A cursor is the expiry and the address of the last row seen."""
 
-    @property
-    def _column(self) -> str:
-        assert self._work.condition.column is not None
-        return quote(self._work.condition.column)
-
-    def _after_cursor(self) -> str:
-        if self._cursor is None:
-            return "TRUE"
-        moment, address = json.loads(self._cursor)
-        # The first half finds the place in the index, the second tells rows with the same expiry apart.
-        return f"{self._column} >= {literal(moment)} AND ({self._column}, ctid) > ({literal(moment)}, '{address}'::tid)"
-
-    def _list(self, limit: int, *, everything: bool = False) -> str:
-        return (
-            f"SELECT ctid AS at, {self._column} AS moment FROM {self._table}"
-            f" WHERE {self._work.condition.sql} AND {self._after_cursor()}"
-            f" ORDER BY {self._column}, ctid LIMIT {int(limit)}"
-        )
-
-    def _last(self) -> str:
-        # They are listed in order, so the last address belongs to the latest moment.
-        return "ARRAY[max(moment)::text, (array_agg(at))[count(*)::integer]::text]"
-
-    def _until(self, seen: Seen) -> str:
-        moment, address = seen.last
-        last = f"({literal(moment)}, '{address}'::tid)"
-        return f"{self._column} <= {literal(moment)} AND {self._after_cursor()} AND ({self._column}, ctid) <= {last}"
+    def _call(self, limit: int, *, careful: bool = False, passing: bool = False) -> str:
+        operation = "pass index" if passing else "index"
+        places = [None, None] if self._cursor is None else json.loads(self._cursor)
+        return self._message(operation, limit=limit, careful=careful, places=places)
 
     def _batch(self, seen: Seen, limit: int, *, everything: bool = False) -> Batch:
         return Batch(
@@ -314,18 +272,3 @@ class IndexDeleter(PostgresDeleter):
 def reason_of(error: DBAPIError) -> str:
     diagnostics = getattr(error.orig, "diag", None)
     return str(getattr(diagnostics, "message_primary", None) or error.orig)
-
-
-def _unreferenced(table: Table) -> str:
-    """True for rows that no RESTRICT or NO ACTION foreign key refers to."""
-    conditions = []
-    for reference in table.holding_references:
-        child = "lapse_child"
-        pairs = " AND ".join(
-            f"{child}.{quote(own)} = {ROW}.{quote(referred)}"
-            for own, referred in zip(reference.columns, reference.referred, strict=True)
-        )
-        # A row that refers to itself goes with itself.
-        pairs += f" AND ({child}.tableoid, {child}.ctid) <> ({ROW}.tableoid, {ROW}.ctid)"
-        conditions.append(f"NOT EXISTS (SELECT 1 FROM {relation(reference.table)} AS {child} WHERE {pairs})")
-    return " AND ".join(conditions)

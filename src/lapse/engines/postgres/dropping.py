@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from threading import Event, Timer
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.postgres import leaving, partitions
+from lapse.engines.base import Batch, Checkpoint, Target
+from lapse.engines.postgres import condition, leaving, partitions
+from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.delete import CAREFUL_MS, QUERY_CANCELED, WORKING, Work, reason_of
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
-from lapse.engines.postgres.leaving import Mark, Place
+from lapse.engines.postgres.leaving import Leaving, Place
 from lapse.engines.postgres.names import relation
 from lapse.engines.postgres.session import sqlstate, transaction
 from lapse.errors import Drift, Retryable, RowUndeletable
@@ -25,70 +28,123 @@ _SETTINGS = WORKING | {"lock_timeout": str(CAREFUL_MS), "statement_timeout": "0"
 
 
 class PartitionDeleter(InterruptibleDeleter):
-    """Each step looks how far the leaf has come and takes it one further; so anybody can go on after a crash.
+    """Each step looks how far the leaf has come and takes it one further, so any worker can go on after a crash.
 
-    Attached, marked in its comment, detached, dropped. DETACH CONCURRENTLY waits for those who use the table above and
-    blocks nobody. PostgreSQL cannot do it below a table that has a default partition; there everything happens in one
-    transaction, and the table above is locked for the drop alone. Any other lock that does not come soon is given up
-    and tried again later, so nobody queues behind it for long.
+    Attached, written down in the catalog, detached, dropped. DETACH CONCURRENTLY waits for the transactions that use
+    the table above and blocks none. PostgreSQL cannot do it below a table that has a default partition; there the leaf
+    is detached in one short transaction. Rows are counted once the leaf is detached, when no writer can be kept
+    waiting. A lock that does not come soon is given up and asked for again later.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, target: Target) -> None:
         super().__init__()
         self._work = work
+        self._target = target
         self._name = work.table.name
-        self._leaf = relation(work.table.name)
         self._refusal: str | None = None
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         if self._refusal is not None:
             raise RowUndeletable(self._refusal)
         with self._work.connect() as connection, self.watched(connection):
-            place = leaving.place(connection, self._name)
-            if place.has_left and place.parent is not None:
-                return self._finalize(connection, place.parent, checkpoint)
-            if place.has_left:
+            if not self._work.function.is_own:
+                return self._drop_for_owner(connection, checkpoint)
+            place = self._place(connection)
+            if place.leaving is not None and place.pending:
+                return self._finalize(connection, place, checkpoint)
+            if place.leaving is not None:
                 return self._drop(connection, place, checkpoint)
             if place.parent is None or place.pending:
-                raise Drift(f"{self._name} is no partition any more: somebody else has detached it")
-            if not partitions.has_expired(connection, self._name, self._work.condition):
-                raise RowUndeletable(f"the range of partition {self._name.partition} has not expired")
-            if place.has_default:
-                return self._drop(connection, place, checkpoint)
+                raise Drift(f"{self._name} is no partition any more: it was detached, and not by a job")
             return self._detach(connection, place, checkpoint)
+
+    def _drop_for_owner(self, connection: Connection, checkpoint: Checkpoint) -> Batch:
+        """With another owner's rights, all is done by the owner's function, in one transaction: detaching concurrently
+        is not possible there, and would run what belongs to the table with this role's rights."""
+        try:
+            with transaction(connection, _SETTINGS):
+                found = self._ask(connection, "drop")
+                if not found:
+                    raise RowUndeletable(self._not_expired)
+                rows = int(found["deleted"])
+                batch = Batch(examined=rows, selected=rows, deleted=rows, cursor="dropped", done=True)
+                checkpoint(connection, batch)
+        except DBAPIError as error:
+            if sqlstate(error.orig) != DEPENDED_ON:
+                raise
+            raise RowUndeletable(reason_of(error)) from error
+        return batch
+
+    def _ask(self, connection: Connection, operation: str) -> Any:
+        work = self._work
+        return work.function.call(connection, work.function.message(operation, [(work.cutoff, work.threshold)]))
+
+    @property
+    def _not_expired(self) -> str:
+        return f"the range of partition {self._name.partition} has not expired"
+
+    def _place(self, connection: Connection) -> Place:
+        """Raises Drift unless the leaf is, or was until a job detached it, below the table that was armed."""
+        place = leaving.place(connection, self._name)
+        if place is None:
+            raise Drift(f"partition {self._name} does not exist any more")
+        armed = json.loads(self._target.armed or "{}").get("table")
+        if armed is not None and place.root is not None and str(place.root) != str(armed):
+            raise Drift(f"{self._name} is a partition of another table now")
+        return place
+
+    def _condition(self, connection: Connection) -> Condition:
+        """That of the job, at the server's own clock where that is behind the cutoff."""
+        now = connection.exec_driver_sql("SELECT pg_catalog.clock_timestamp()").scalar_one()
+        return condition.at(self._target.declared, min(self._target.cutoff, now))
+
+    def _check_range(self, connection: Connection) -> Condition:
+        found = self._condition(connection)
+        if not partitions.has_expired(connection, self._name, found):
+            raise RowUndeletable(self._not_expired)
+        return found
 
     def _detach(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
         assert place.parent is not None
-        assert place.bound is not None
         begun = Batch(cursor="detaching")
         with transaction(connection, _SETTINGS):
-            mark = Mark(parent=place.parent, bound=place.bound)
-            leaving.write(connection, self._name, mark.written_after(place.comment))
+            self._check_range(connection)
+            if not self._ask(connection, "may drop"):
+                raise RowUndeletable(self._not_expired)
+            leaving.begin(connection, place, self._name.whole)
+            parent, leaf = leaving.name_of(connection, place.parent), leaving.name_of(connection, place.oid)
+            if place.has_default:
+                connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {leaf}")
             checkpoint(connection, begun)
+        if place.has_default:
+            return begun
         # A leaf with foreign keys makes the statement lock the tables they point at, so it gets less time.
         patience = CAREFUL_MS / 1000 if place.refers else DETACH_SECONDS
-        detach = f"ALTER TABLE {place.parent} DETACH PARTITION {self._leaf} CONCURRENTLY"
         try:
-            self._run_for(connection, patience, detach)
+            self._run_for(connection, patience, f"ALTER TABLE {parent} DETACH PARTITION {leaf} CONCURRENTLY")
         except DBAPIError as error:
-            code = sqlstate(error.orig)
-            if code not in (NOT_NOW, QUERY_CANCELED) and leaving.place(connection, self._name).has_left:
-                # Another task made way for its own partition and finalized this one.
+            if error.connection_invalidated:
+                raise
+            code, now = sqlstate(error.orig), self._place(connection)
+            if now.parent is None and now.leaving is not None:
+                # Another task was faster to finalize it, taking this one's worker for dead.
                 return begun
+            if code == NOT_NOW or not now.pending:
+                # It is attached, or another session detaches it: the catalog would say that it was us.
+                leaving.forget(connection, place.oid)
             if code != NOT_NOW:
                 raise
-            # Somebody is detaching another partition, or this one: a mark would say that it was us.
-            leaving.write(connection, self._name, place.comment)
             self._make_way(connection, place.parent)
             raise Retryable(reason_of(error)) from error
         return begun
 
-    def _make_way(self, connection: Connection, parent: str) -> None:
-        """Only one partition at a time can be detached, and nobody may be at work on the one that a job began with."""
+    def _make_way(self, connection: Connection, parent: int) -> None:
+        """Only one partition at a time can be detached, and a worker may have died over another one."""
         other = leaving.pending_below(connection, parent)
         if other is not None:
+            above = leaving.name_of(connection, parent)
             with suppress(DBAPIError), transaction(connection, _SETTINGS):
-                connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {relation(other)} FINALIZE")
+                connection.exec_driver_sql(f"ALTER TABLE {above} DETACH PARTITION {relation(other)} FINALIZE")
 
     def _run_for(self, connection: Connection, seconds: float, sql: str) -> None:
         """Outside a transaction there is no SET LOCAL, so the time is kept here."""
@@ -111,56 +167,56 @@ class PartitionDeleter(InterruptibleDeleter):
             # A cancellation that comes late must find the session idle, not at its next statement.
             timer.join()
 
-    def _finalize(self, connection: Connection, parent: str, checkpoint: Checkpoint) -> Batch:
+    def _finalize(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
+        assert place.parent is not None
         ended = Batch(cursor="detached")
         try:
             with transaction(connection, _SETTINGS):
-                connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {self._leaf} FINALIZE")
+                parent, leaf = leaving.name_of(connection, place.parent), leaving.name_of(connection, place.oid)
+                connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {leaf} FINALIZE")
                 checkpoint(connection, ended)
         except DBAPIError:
-            if leaving.place(connection, self._name).pending:
+            if self._place(connection).pending:
                 raise
             # A worker that was killed has left its statement running, and that was faster.
         return ended
 
     def _drop(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
-        """Counted while nobody can write to it, dropped in the same transaction."""
+        """Everything is looked at again under the lock: that it is this table, its range, and every row of it."""
+        assert place.leaving is not None
         try:
             with transaction(connection, _SETTINGS):
-                rows = self._count(connection)
-                if place.parent is not None:
-                    connection.exec_driver_sql(f"LOCK TABLE ONLY {place.parent} IN ACCESS EXCLUSIVE MODE")
-                connection.exec_driver_sql(f"DROP TABLE {self._leaf}")
+                leaf = leaving.lock(connection, place.oid, "ACCESS EXCLUSIVE")
+                if self._place(connection) != place:
+                    raise Retryable(f"{self._name} has just changed")
+                rows = self._count(connection, leaf, self._check_range(connection))
+                connection.exec_driver_sql(f"DROP TABLE {leaf}")
+                leaving.forget(connection, place.oid)
                 batch = Batch(examined=rows, selected=rows, deleted=rows, cursor="dropped", done=True)
                 checkpoint(connection, batch)
                 return batch
         except RowUndeletable as error:
-            self._refuse(connection, place, error.message)
+            self._refuse(connection, place.leaving, error.message)
             raise
         except DBAPIError as error:
             if sqlstate(error.orig) != DEPENDED_ON:
                 raise
-            self._refuse(connection, place, reason_of(error))
+            self._refuse(connection, place.leaving, reason_of(error))
             raise RowUndeletable(reason_of(error)) from error
 
-    def _count(self, connection: Connection) -> int:
-        connection.exec_driver_sql(f"LOCK TABLE ONLY {self._leaf} IN SHARE MODE")
+    def _count(self, connection: Connection, leaf: str, found: Condition) -> int:
         live, rows = connection.exec_driver_sql(
-            f"SELECT count(*) FILTER (WHERE ({self._work.condition.sql}) IS NOT TRUE), count(*) FROM ONLY {self._leaf}"
+            f"SELECT count(*) FILTER (WHERE ({found.sql}) IS NOT TRUE), count(*) FROM ONLY {leaf}"
         ).one()
         if live:
             raise RowUndeletable(f"{live} rows of partition {self._name.partition} have not expired")
         return int(rows)
 
-    def _refuse(self, connection: Connection, place: Place, reason: str) -> None:
+    def _refuse(self, connection: Connection, left: Leaving, reason: str) -> None:
         """The leaf stays, and goes back to where it was."""
+        with transaction(connection, _SETTINGS):
+            leaving.bring_back(connection, left)
         self._refusal = reason
-        if place.parent is None and place.mark is not None:
-            with transaction(connection, _SETTINGS):
-                connection.exec_driver_sql(
-                    f"ALTER TABLE {place.mark.parent} ATTACH PARTITION {self._leaf} {place.mark.bound}"
-                )
-                leaving.write(connection, self._name, place.comment)
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         batch = Batch(selected=1, held=1, cursor="held", done=True)

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Footprint, Gauge, Survey, Target
+from lapse.engines.base import (
+    Advice,
+    Consequences,
+    Declared,
+    Deleter,
+    Engine,
+    Expiring,
+    Footprint,
+    Gauge,
+    Place,
+    Survey,
+    TableComment,
+    Target,
+)
+from lapse.engines.consequences import follow
+from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
+    calling,
     checks,
     condition,
     forecast,
+    function,
     gauges,
     hiding,
+    home,
     inspect,
     leaving,
     locks,
@@ -32,21 +51,44 @@ from lapse.engines.postgres import (
     showcreate,
     survey,
     upkeep,
+    zones,
 )
 from lapse.engines.postgres.blocks import BlockDeleter
+from lapse.engines.postgres.consequences import PostgresKin
 from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.dropping import PartitionDeleter
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
 from lapse.engines.postgres.session import TransactionStatus
-from lapse.errors import Drift, LapseError, Unsupported
+from lapse.engines.values import Stray
+from lapse.engines.zones import block_guess
+from lapse.errors import Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
-from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.model.settings import Settings
+from lapse.model.table import MANAGED_COLUMN, Table, TableKind, TableName
 
 MINIMUM_VERSION = 14
 _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", SEE_EXPIRED: "on"}
+_WRITING = {"lock_timeout": f"{locks.CATALOG_SECONDS:g}s"}
 _INSTALL_LOCK = 0x1A95E
 """Of the advisory lock that lets one process at a time create the catalog."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def looking(
+    method: Callable[Concatenate[PostgresEngine, Connection, P], R],
+) -> Callable[Concatenate[PostgresEngine, Connection, P], R]:
+    """For what reads tables, or asks the server about them, which takes locks as well."""
+
+    @wraps(method)
+    def briefly(self: PostgresEngine, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._looking(connection):
+            return method(self, connection, *args, **kwargs)
+
+    return briefly
 
 
 class PostgresEngine(Engine):
@@ -62,8 +104,10 @@ class PostgresEngine(Engine):
         partitions=True,
         row_locks=True,
         concurrent_writers=True,
+        keeps_columns=False,
         replicas=False,
         failover_looks_like_a_copy=False,
+        judges_by_own_clock=True,
         target_seconds=0.02,
         short_seconds=0.002,
         gentle_share=0.2,
@@ -72,6 +116,7 @@ class PostgresEngine(Engine):
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
         super().__init__(session.open_database(url), clock)
+        self.user_database = session.open_for_users(url)
         self._version_checked = False
 
     # Sessions
@@ -95,14 +140,20 @@ class PostgresEngine(Engine):
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
-        lasting = {} if durable else {"synchronous_commit": "off"}
+        lasting = _WRITING if durable else _WRITING | {"synchronous_commit": "off"}
         with self.connection() as connection, self.errors(), session.transaction(connection, lasting):
             yield connection
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
+        how = session.BEGIN if connection.engine is self.database else session.BEGIN_FOR_USER
         nested = self.in_transaction(connection)
-        with self.errors(), session.savepoint(connection) if nested else session.transaction(connection):
+        with self.errors(), session.savepoint(connection) if nested else session.transaction(connection, how=how):
+            yield
+
+    @contextmanager
+    def bookkeeping(self, connection: Connection) -> Iterator[None]:
+        with self.atomic(connection), session.bookkeeping(connection):
             yield
 
     def begin_implicitly(self, raw: Any, verb: str) -> None:
@@ -129,63 +180,135 @@ class PostgresEngine(Engine):
                 connection.exec_driver_sql("; ".join(session.set_locally(_READING)))
                 yield
         else:
-            with self.errors(), session.transaction(connection, _READING):
+            with self.errors(), locks.given_up_soon(), session.transaction(connection, _READING | locks.BRIEFLY):
+                yield
+
+    @contextmanager
+    def _looking(self, connection: Connection) -> Iterator[None]:
+        """A transaction that does not wait long for a lock; in that of a caller, which has its own, nothing changes."""
+        if self.in_transaction(connection):
+            yield
+        else:
+            with self.errors(), locks.given_up_soon(), session.transaction(connection, locks.BRIEFLY):
                 yield
 
     # The catalog's home
 
-    def prepare_catalog(self, connection: Connection) -> None:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_INSTALL_LOCK})")
-        if connection.exec_driver_sql(f"SELECT to_regnamespace('{CATALOG_SCHEMA}')").scalar() is None:
-            connection.exec_driver_sql(f"CREATE SCHEMA {CATALOG_SCHEMA}")
-        managed.ensure_function(connection)
+    @contextmanager
+    def exclusively(self, connection: Connection) -> Iterator[None]:
+        connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_INSTALL_LOCK})")
+        yield
 
-    def gauges(self, connection: Connection) -> list[Gauge]:
-        return gauges.read(connection)
+    def prepare_catalog(self, connection: Connection) -> None:
+        home.prepare(connection)
+
+    def has_former_catalog(self, connection: Connection) -> bool:
+        return home.has_former_catalog(connection)
+
+    def check_catalog(self, connection: Connection) -> None:
+        home.check(connection)
+
+    def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        return gauges.read(connection, settings)
 
     # Tables
 
+    @looking
     def describe(self, connection: Connection, name: TableName) -> Table:
         return inspect.describe(connection, name)
 
+    @looking
     def full_name(self, connection: Connection, name: TableName) -> TableName:
         return inspect.full_name(connection, name)
 
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
+    @looking
+    def range_column(self, connection: Connection, table: Table) -> str | None:
+        return partitions.range_column(connection, table)
+
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         return partitions.leaves(connection, table)
 
     def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
-        return partitions.leaf_names(connection, table)
+        if table.kind is not TableKind.PARTITIONED:
+            return [table.name]
+        with self._looking(connection):
+            return partitions.leaf_names(connection, table)
 
-    def leaf(self, connection: Connection, table: Table, partition: str) -> Table | None:
-        return partitions.leaf(connection, table, partition)
+    @looking
+    def leaf(self, connection: Connection, table: Table, name: TableName) -> Table | None:
+        return partitions.leaf(connection, table, name)
 
     def standalone_name(self, leaf: TableName) -> TableName | None:
         return None if leaf.partition is None else own_name(leaf)
 
-    def comments(self, connection: Connection) -> list[tuple[TableName, str]]:
+    def comments(self, connection: Connection) -> list[TableComment]:
         return inspect.comments(connection)
 
-    def identity(self, connection: Connection) -> str | None:
-        """A failover keeps both numbers, a restore from a dump or a new cluster does not."""
-        found = connection.exec_driver_sql(
-            "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid"
-            " FROM pg_catalog.pg_database WHERE datname = current_database()"
-        ).scalar_one()
-        return str(found)
+    def set_comment(self, connection: Connection, name: TableName, text: str) -> None:
+        connection.exec_driver_sql(f"COMMENT ON TABLE {relation(name)} IS {literal(text) if text else 'NULL'}")
 
+    def check_declarer(self, connection: Connection, table: Table) -> None:
+        inspect.check_declarer(connection, table.name)
+
+    @contextmanager
+    def briefly(self, connection: Connection) -> Iterator[None]:
+        connection.exec_driver_sql("; ".join(session.set_locally(locks.BRIEFLY)))
+        yield
+
+    @contextmanager
+    def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
+        limits = locks.BRIEFLY | {"statement_timeout": f"{int(seconds * 1000)}ms"}
+        with self.errors(), locks.given_up_soon(), session.transaction(connection, limits):
+            yield
+
+    def place(self, connection: Connection) -> Place:
+        """A server that was copied with all its files was started at another time than the one it was copied from."""
+        found = connection.exec_driver_sql(
+            "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time()) || '/' || oid"
+            " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
+        ).scalar_one()
+        return Place(incarnation=str(found), endpoint=endpoint_of(self.database.url))
+
+    def table_id(self, connection: Connection, table: Table) -> str | None:
+        found = inspect.relation_row(connection, table.name)
+        return None if found is None else str(found["oid"])
+
+    def role(self, connection: Connection) -> str | None:
+        return str(connection.exec_driver_sql("SELECT current_user").scalar_one())
+
+    @looking
     def create_statement(self, connection: Connection, table: Table) -> str:
         return showcreate.create_statement(connection, table)
 
     # Policies
 
+    @looking
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(self, connection, declared, previous)
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        self._install_on_table(connection, declared, previous)
+        self.rearm(connection, replace(declared, table=self.describe(connection, declared.table.name)))
+
+    def renew_parts(self, connection: Connection, declared: Declared) -> None:
+        """Only where all of it is in place: what was taken away meanwhile is for a person to judge."""
+        table, policy = declared.table, declared.policy
+        if policy.expire_after is not None and managed.missing_parts(connection, table, policy, former=True):
+            return
+        with self.atomic(connection):
+            self.install(connection, declared, policy)
+
+    def rearm(self, connection: Connection, declared: Declared) -> None:
+        try:
+            with self.atomic(connection):
+                function.install(connection, declared)
+        except NotPermitted as error:
+            raise function.explained(error, declared) from error
+
+    def _install_on_table(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
         table, policy = declared.table, declared.policy
         managed_before = previous is not None and previous.expire_after is not None
         hid_before = previous is not None and previous.hide_expired != "off"
@@ -196,6 +319,7 @@ class PostgresEngine(Engine):
             hiding.drop_view(connection, table.name)
             hiding.drop_policy(connection, table.name)
             managed.drop_triggers(connection, table)
+            managed.drop_function(connection, table)
             managed.drop_column(connection, table)
         if policy.expire_after is not None:
             if table.column(MANAGED_COLUMN) is None:
@@ -206,6 +330,10 @@ class PostgresEngine(Engine):
         hiding.install(connection, replace(declared, table=self.describe(connection, table.name)))
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        self._bring_back(connection, table.name)
+        # One who may not act for the owner, as a worker that follows a comment, leaves it to the owner's doctor.
+        with suppress(NotPermitted), self.atomic(connection):
+            function.drop(connection, table)
         if policy.expire_after is None and policy.hide_expired == "off":
             return
         locks.lock_table(connection, relation(table.name))
@@ -213,7 +341,21 @@ class PostgresEngine(Engine):
         hiding.drop_policy(connection, table.name)
         if policy.expire_after is not None:
             managed.drop_triggers(connection, table)
+            managed.drop_function(connection, table)
             managed.drop_column(connection, table)
+
+    def _bring_back(self, connection: Connection, name: TableName) -> None:
+        """What jobs have detached and not yet dropped becomes a partition again; what cannot is found by `doctor`."""
+        for each in leaving.all_from(connection, name):
+            with suppress(LapseError), self.atomic(connection):
+                leaving.give_up(connection, each)
+
+    def strays(self, connection: Connection) -> list[Stray]:
+        with self._reading(connection):
+            return [*leaving.strays(connection), *function.strays(connection)]
+
+    def mend(self, connection: Connection, stray: Stray) -> None:
+        leaving.mend(connection, stray)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         hiding.drop_view(connection, old)
@@ -221,34 +363,44 @@ class PostgresEngine(Engine):
 
     def dropped(self, connection: Connection, name: TableName) -> None:
         hiding.drop_view(connection, name)
+        function.drop_orphans(connection, managed.STAMP_SOURCE)
 
+    @looking
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
         table, policy = declared.table, declared.policy
         missing = managed.missing_parts(connection, table, policy) if policy.expire_after is not None else []
+        if not missing:
+            missing = function.missing_parts(connection, declared)
         return [*missing, *hiding.missing_parts(connection, declared)]
 
+    @looking
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         return [
-            *advice.references(declared.table),
-            *advice.indexes(declared),
+            *advice.references(connection, declared.table),
+            *advice.indexes(connection, declared),
             *advice.unused(connection, declared),
         ]
 
+    @looking
     def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
         """Of partitions by time, nearly all rows are deleted in one: the rate of the table is that of the leaf."""
         leaves = self.leaves(connection, declared.table)
         return [found for leaf in leaves for found in upkeep.advice(connection, leaf, deleted_per_day)]
 
+    @looking
     def space(self, connection: Connection, declared: Declared) -> list[str]:
         found = (upkeep.report(connection, leaf) for leaf in self.leaves(connection, declared.table))
         return [text for text in found if text is not None]
 
+    @looking
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
-        return [
-            lacking
-            for leaf in self.leaves(connection, declared.table)
-            for lacking in advice.privileges(connection, leaf, declared.policy)
-        ]
+        lacking = (
+            each
+            for leaf in self.leaves(connection, declared.table) or [declared.table]
+            for each in advice.privileges(connection, leaf, declared.policy)
+        )
+        # A table's batch function is that of all its leaves.
+        return list({each.statement: each for each in lacking}.values())
 
     # Deleting
 
@@ -256,15 +408,18 @@ class PostgresEngine(Engine):
         return condition.at(declared, cutoff).sql
 
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+        block_guess(declared, zones.in_doubt(connection, declared))
         obvious = survey.path_at_first_sight(declared, cutoff)
         if obvious is not None:
             return obvious
         with self._reading(connection):
             return survey.choose_path(connection, declared, cutoff)
 
+    @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return survey.estimate_rows(connection, table)
 
+    @looking
     def footprint(self, connection: Connection, table: Table) -> Footprint:
         return survey.footprint(connection, table)
 
@@ -284,34 +439,30 @@ class PostgresEngine(Engine):
         table, path = target.declared.table, target.path
         with self.connection() as connection:
             heap = inspect.heap(connection, table.name)
-            density = heap.rows_per_block or survey.rows_per_block(connection, table)
-            _, mark = leaving.read(table.comment)
-            if mark is not None and path.kind is not PathKind.PARTITION:
-                self._unmark(connection, table)
+            found = calling.require(connection, table)
         work = Work(
             table=table,
-            condition=condition.at(target.declared, target.cutoff),
+            function=found,
+            cutoff=target.cutoff,
+            threshold=condition.threshold(target.declared, target.cutoff),
             span=span,
             cursor=cursor,
             connect=self.connection,
-            rows_per_block=density,
+            holding=tuple(heap.holding),
+            is_held=bool(table.holding_references),
+            statement_ms=max(1, int(1000 * target.statement_seconds)),
+            rows_per_block=heap.rows_per_block,
             has_row_triggers=heap.has_row_triggers,
             message=_message(target) if heap.is_decoded else None,
             origin=target.declared.policy.replication_origin,
         )
         if path.kind is PathKind.PARTITION:
-            return PartitionDeleter(work)
+            return PartitionDeleter(work, target)
         if path.kind is PathKind.INDEX:
             if all(index.name != path.index for index in table.indexes):
                 raise Drift(f"index {path.index}, with which the job was planned, does not exist any more")
             return IndexDeleter(work)
         return BlockDeleter(work)
-
-    @staticmethod
-    def _unmark(connection: Connection, table: Table) -> None:
-        """A job died before it detached this leaf, which is not to be dropped any more."""
-        comment, _ = leaving.read(table.comment)
-        leaving.write(connection, table.name, comment)
 
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):
@@ -326,6 +477,10 @@ class PostgresEngine(Engine):
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         with self._reading(connection):
             return survey.sample(connection, target, count)
+
+    def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
+        with self._reading(connection):
+            return follow(PostgresKin(self, connection, target), expired, seconds)
 
 
 def _message(target: Target) -> str:

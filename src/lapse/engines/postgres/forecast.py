@@ -10,11 +10,11 @@ from math import isqrt
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared, Expiring
-from lapse.engines.buckets import bucket, running_totals
-from lapse.engines.postgres import condition, survey
-from lapse.engines.postgres.condition import Condition
-from lapse.engines.postgres.names import quote, relation
-from lapse.model.table import Table
+from lapse.engines.buckets import running_totals
+from lapse.engines.postgres import calling, reads, survey
+from lapse.engines.postgres.names import relation
+from lapse.engines.postgres.reads import Read
+from lapse.model.policy import ColumnExpiry
 
 SCANNED_ROWS = 200_000
 """A table of at most this many rows is counted: that takes a few milliseconds."""
@@ -31,23 +31,21 @@ _BOUNDS = """
 
 
 def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
-    table = declared.table
-    conditions = [condition.at(declared, instant) for instant in instants]
-    total = survey.estimate_rows(connection, table)
+    total = survey.estimate_rows(connection, declared.table)
     if exact or total <= SCANNED_ROWS:
-        return _counted(connection, table, conditions)
-    bounds = _histogram_bounds(connection, table, conditions[0].column)
+        return _counted(connection, declared, instants)
+    bounds = _histogram_bounds(connection, declared)
     if bounds > 1:
-        return _planned(connection, table, conditions, total, bounds)
-    return _sampled(connection, table, conditions, total)
+        return _planned(connection, declared, instants, total, bounds)
+    return _sampled(connection, declared, instants, total)
 
 
-def _counted(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring:
-    rows = _rows(connection, table, conditions)
+def _counted(connection: Connection, declared: Declared, instants: Sequence[datetime]) -> Expiring:
+    rows = _rows(connection, declared, instants)
     return Expiring(
-        counts=running_totals([(row[0], row[1]) for row in rows], len(conditions)),
+        counts=running_totals([(row[0], row[1]) for row in rows], len(instants)),
         rows=sum(row[1] for row in rows),
-        bytes=survey.total_bytes(connection, table),
+        bytes=survey.total_bytes(connection, declared.table),
         oldest=_oldest(rows),
         exact=True,
         method="scan",
@@ -55,36 +53,33 @@ def _counted(connection: Connection, table: Table, conditions: Sequence[Conditio
 
 
 def _planned(
-    connection: Connection, table: Table, conditions: Sequence[Condition], total: int, bounds: int
+    connection: Connection, declared: Declared, instants: Sequence[datetime], total: int, bounds: int
 ) -> Expiring:
     """The planner reads its histogram between two bounds as a straight line: it is off by one stretch at most."""
-    counts = [
-        survey.expected_rows(connection, f"SELECT 1 FROM ONLY {relation(table.name)} WHERE {each.sql}")
-        for each in conditions
-    ]
+    counts = [survey.expected_rows(connection, declared, instant) for instant in instants]
     # One row is what the planner says where it expects none.
     counts = [0 if count <= 1 else min(count, total) for count in counts]
     return Expiring(
         counts=tuple(accumulate(counts, max)),
         rows=total,
-        bytes=survey.total_bytes(connection, table),
-        oldest=_earliest(connection, table, conditions[0]),
+        bytes=survey.total_bytes(connection, declared.table),
+        oldest=_earliest(connection, declared, instants[0], total),
         exact=False,
         method=f"planner statistics, a histogram of {bounds - 1:,} parts",
         margin=total // (bounds - 1),
     )
 
 
-def _sampled(connection: Connection, table: Table, conditions: Sequence[Condition], total: int) -> Expiring:
-    rows = _rows(connection, table, conditions, _tablesample(total))
+def _sampled(connection: Connection, declared: Declared, instants: Sequence[datetime], total: int) -> Expiring:
+    rows = _rows(connection, declared, instants, _percent(total))
     hits = sum(row[1] for row in rows)
     weight = total / hits if hits else 0.0
-    counts = running_totals([(row[0], row[1]) for row in rows], len(conditions))
-    blocks = max(survey.blocks(connection, table) * hits // max(total, 1), 1)
+    counts = running_totals([(row[0], row[1]) for row in rows], len(instants))
+    blocks = max(survey.blocks(connection, declared.table) * hits // max(total, 1), 1)
     return Expiring(
         counts=tuple(round(count * weight) for count in counts),
         rows=total,
-        bytes=survey.total_bytes(connection, table),
+        bytes=survey.total_bytes(connection, declared.table),
         oldest=_oldest(rows),
         exact=False,
         method=f"sample of {hits:,} rows",
@@ -92,18 +87,19 @@ def _sampled(connection: Connection, table: Table, conditions: Sequence[Conditio
     )
 
 
-def _tablesample(total: int) -> str:
-    return f" TABLESAMPLE SYSTEM ({min(100.0, 100.0 * SAMPLE_ROWS / total):.6f}) REPEATABLE (1)"
+def _percent(total: int) -> float:
+    return min(100.0, 100.0 * SAMPLE_ROWS / max(total, 1))
+
+
+def tablesample(total: int) -> str:
+    return reads.tablesample(f"{_percent(total):.6f}")
 
 
 def _rows(
-    connection: Connection, table: Table, conditions: Sequence[Condition], sample: str = ""
+    connection: Connection, declared: Declared, instants: Sequence[datetime], percent: float | None = None
 ) -> list[tuple[int, int, datetime | None]]:
     """(bucket, rows, earliest expiry)."""
-    number = bucket([each.sql for each in conditions])
-    found = connection.exec_driver_sql(
-        f"SELECT {number}, count(*), min({conditions[0].instant}) FROM ONLY {relation(table.name)}{sample} GROUP BY 1"
-    )
+    found = calling.read(connection, declared, instants, Read.BUCKETS, percent=percent)
     return [(int(row[0]), int(row[1]), survey.utc(row[2])) for row in found]
 
 
@@ -111,23 +107,21 @@ def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:
     return min((row[2] for row in rows if row[2] is not None), default=None)
 
 
-def _earliest(connection: Connection, table: Table, found: Condition) -> datetime | None:
-    """By the index, if there is one; otherwise of a sample."""
-    name, column = relation(table.name), found.column or ""
-    if table.index_on(column) is None:
-        total = survey.estimate_rows(connection, table)
-        sql = f"SELECT min({found.instant}) FROM ONLY {name}{_tablesample(total)}"
-    else:
-        sql = (
-            f"SELECT {found.instant} FROM ONLY {name} WHERE {quote(column)} IS NOT NULL"
-            f" ORDER BY {quote(column)} LIMIT 1"
+def _earliest(connection: Connection, declared: Declared, instant: datetime, total: int) -> datetime | None:
+    """By the index, if there is one that has not too many values that are no times; otherwise of a sample."""
+    if declared.table.index_on(declared.columns_read[0]) is not None:
+        first = survey.within(
+            connection, survey.PROBE_MS, lambda: calling.read(connection, declared, [instant], Read.EARLIEST)
         )
-    return survey.utc(connection.exec_driver_sql(sql).scalar())
+        if first is not survey.TOO_LONG:
+            return survey.utc(first)
+    return survey.utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
 
 
-def _histogram_bounds(connection: Connection, table: Table, column: str | None) -> int:
+def _histogram_bounds(connection: Connection, declared: Declared) -> int:
     """How finely the planner knows the column; 0 where it does not."""
-    if column is None:
+    expiry = declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry):
         return 0
-    values = {"name": relation(table.name), "column": column}
+    values = {"name": relation(declared.table.name), "column": expiry.column}
     return int(connection.exec_driver_sql(_BOUNDS, values).scalar() or 0)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection
 
 from lapse.engines.base import Gauge
+from lapse.model.settings import Settings
 
 ACTIVE_SOFT = 0.2
 """Sessions at work on average, ours left out: a fifth of one means that somebody is there."""
@@ -12,14 +15,15 @@ RECENT = "interval '1 ms'"
 """A session that ended its statement just now counts as at work: one look seldom meets a statement of 0.1 ms."""
 ACTIVE_STOP = 200.0
 BLOCKED_SOFT, BLOCKED_STOP = 0.5, 6.0
-LAG_SOFT_SECONDS, LAG_STOP_SECONDS = 1.5, 5.0
+LAG_SOFT_SHARE = 0.3
+"""Of `lapse_replica_lag_limit`."""
 SLOT_SOFT_BYTES, SLOT_STOP_BYTES = 4e9, 32e9
 ARCHIVE_SOFT, ARCHIVE_STOP = 42.0, 1_000.0
 AGE_SOFT, AGE_STOP = 1.2e9, 1.6e9
 """Transactions since the oldest frozen one: at 2^31 the server stops taking writes."""
 
 _SERVER = f"""
-    SELECT * FROM
+    SELECT pg_catalog.quote_ident(current_user) AS role, * FROM
       (SELECT count(*) FILTER (WHERE (state = 'active' OR state_change > clock_timestamp() - {RECENT})
                                  AND left(application_name, 5) <> 'lapse'
                                  AND backend_type = 'client backend' AND pid <> pg_backend_pid()) AS active,
@@ -28,9 +32,10 @@ _SERVER = f"""
                    WHERE left(o.application_name, 5) = 'lapse' AND o.pid = ANY (pg_blocking_pids(a.pid)))) AS blocked,
               count(*) FILTER (WHERE backend_type IS NULL) AS hidden_sessions
          FROM pg_stat_activity a WHERE datname = current_database()) sessions,
-      (SELECT coalesce(max(extract(epoch FROM replay_lag)), 0) AS lag,
-              count(*) FILTER (WHERE state IS NULL) AS hidden_replicas
-         FROM pg_stat_replication) replicas,
+      (SELECT coalesce(json_object_agg(name, lag), '{{}}') AS lags, coalesce(sum(hidden), 0) AS hidden_replicas
+         FROM (SELECT coalesce(application_name, '') AS name, coalesce(max(extract(epoch FROM replay_lag)), 0) AS lag,
+                      count(*) FILTER (WHERE state IS NULL) AS hidden
+                 FROM pg_stat_replication GROUP BY 1) each) replicas,
       (SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0) AS slots
          FROM pg_replication_slots) slots,
       (SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()) oldest,
@@ -39,8 +44,9 @@ _SERVER = f"""
 _ARCHIVE = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE right(name, 6) = '.ready'"
 
 
-def read(connection: Connection) -> list[Gauge]:
+def read(connection: Connection, settings: Settings) -> list[Gauge]:
     found = connection.exec_driver_sql(_SERVER).one()
+    monitor = f"GRANT pg_monitor TO {found.role};"
     waiting = connection.exec_driver_sql(_ARCHIVE).scalar_one() if found.sees_archive else None
     return [
         Gauge(
@@ -60,14 +66,7 @@ def read(connection: Connection) -> list[Gauge]:
             unit=" sessions",
             averaged=True,
         ),
-        Gauge(
-            name="replica lag",
-            value=None if found.hidden_replicas else float(found.lag),
-            soft=LAG_SOFT_SECONDS,
-            stop=LAG_STOP_SECONDS,
-            unit=" s",
-            note="GRANT pg_monitor to read the lag of replicas" if found.hidden_replicas else None,
-        ),
+        _replica_lag(found.lags, settings, missing_grant=monitor if found.hidden_replicas else None),
         Gauge(
             name="replication slots", value=float(found.slots), soft=SLOT_SOFT_BYTES, stop=SLOT_STOP_BYTES, unit=" B"
         ),
@@ -77,7 +76,27 @@ def read(connection: Connection) -> list[Gauge]:
             soft=ARCHIVE_SOFT,
             stop=ARCHIVE_STOP,
             unit=" segments",
-            note="GRANT pg_monitor to see the segments that wait to be archived" if waiting is None else None,
+            note=monitor if waiting is None else None,
         ),
         Gauge(name="transaction age", value=float(found.age), soft=AGE_SOFT, stop=AGE_STOP),
     ]
+
+
+def _replica_lag(lags: Mapping[str, float], settings: Settings, *, missing_grant: str | None) -> Gauge:
+    """Of the worst of those that count. A standby that is delayed on purpose looks like one that cannot keep up, from
+    here: it is left out by its name."""
+    limit = settings.replica_lag_limit.approximate_seconds
+    name, lag = max(
+        ((name, lag) for name, lag in lags.items() if settings.counts_replica(name)),
+        key=lambda each: each[1],
+        default=("", 0.0),
+    )
+    return Gauge(
+        name="replica lag",
+        value=None if missing_grant else float(lag),
+        soft=LAG_SOFT_SHARE * limit,
+        stop=limit,
+        unit=" s",
+        note=missing_grant or (f"of {name}" if lag else None),
+        settings=("lapse_replica_lag_limit", "lapse_replicas"),
+    )

@@ -11,13 +11,14 @@ from lapse.engines.postgres.names import (
     ALLOW_POLICY,
     HIDE_POLICY,
     MADE_BY_LAPSE,
+    MAX_NAME_BYTES,
     SEE_EXPIRED,
     literal,
     live_view,
     quote,
     relation,
 )
-from lapse.errors import PolicyConflict
+from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.table import MANAGED_COLUMN, TableName
 
 
@@ -37,6 +38,8 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
         return [f"view {live_view(name.name)}"]
     if wanted == "policy":
         missing = [] if HIDE_POLICY in _policies(connection, name) else [f"row-security policy {HIDE_POLICY}"]
+        if _allows_everything(connection, name):
+            missing.append(f"the condition of row-security policy {ALLOW_POLICY}, which voids those of other policies")
         return missing if _is_secured(connection, name) else [*missing, "row security"]
     return []
 
@@ -60,6 +63,11 @@ def drop_policy(connection: Connection, name: TableName) -> None:
 def _create_view(connection: Connection, declared: Declared) -> None:
     name = declared.table.name
     view = _view(name)
+    if _is_too_long(name):
+        raise Unsupported(
+            f"the view {live_view(name.name)} would have a name longer than {MAX_NAME_BYTES} bytes",
+            hint="ttl_hide_expired = 'policy' hides expired rows without a view",
+        )
     if rows(connection, "SELECT to_regclass(%(view)s) AS taken", {"view": view})[0]["taken"] is not None:
         raise PolicyConflict(
             f"there is already a relation named {live_view(name.name)}, so the view of live rows cannot be made",
@@ -78,8 +86,14 @@ def _create_policy(connection: Connection, declared: Declared) -> None:
     name = declared.table.name
     target = relation(name)
     if not _policies(connection, name) and not _is_secured(connection, name):
-        # Without a policy that permits, row security would hide everything.
-        connection.exec_driver_sql(f"CREATE POLICY {ALLOW_POLICY} ON {target} USING (true) WITH CHECK (true)")
+        # Without a policy that permits, row security would hide everything. It stands back as soon as there is a policy
+        # of the user's that permits something: one that permits everything beside it would void that.
+        alone = (
+            "NOT EXISTS (SELECT FROM pg_catalog.pg_policy"
+            f" WHERE polrelid OPERATOR(pg_catalog.=) {literal(target)}::pg_catalog.regclass AND polpermissive"
+            f" AND polname OPERATOR(pg_catalog.<>) {literal(ALLOW_POLICY)})"
+        )
+        connection.exec_driver_sql(f"CREATE POLICY {ALLOW_POLICY} ON {target} USING ({alone}) WITH CHECK ({alone})")
     connection.exec_driver_sql(
         f"CREATE POLICY {HIDE_POLICY} ON {target} AS RESTRICTIVE FOR SELECT"
         f" USING (({condition.expired_now(declared)}) IS NOT TRUE OR current_setting('{SEE_EXPIRED}', true) = 'on')"
@@ -91,7 +105,14 @@ def _view(name: TableName) -> str:
     return relation(TableName(live_view(name.name), name.schema))
 
 
+def _is_too_long(name: TableName) -> bool:
+    return len(live_view(name.name).encode()) > MAX_NAME_BYTES
+
+
 def _is_our_view(connection: Connection, name: TableName) -> bool:
+    if _is_too_long(name):
+        # PostgreSQL would cut the name short, and find the table itself.
+        return False
     found = rows(
         connection,
         "SELECT obj_description(to_regclass(%(view)s), 'pg_class') AS comment",
@@ -103,6 +124,15 @@ def _is_our_view(connection: Connection, name: TableName) -> bool:
 def _policies(connection: Connection, name: TableName) -> set[str]:
     sql = "SELECT polname FROM pg_catalog.pg_policy WHERE polrelid = to_regclass(%(name)s)"
     return {str(row["polname"]) for row in rows(connection, sql, {"name": relation(name)})}
+
+
+def _allows_everything(connection: Connection, name: TableName) -> bool:
+    """As versions of Lapse before this one made it."""
+    sql = (
+        "SELECT pg_get_expr(polqual, polrelid) = 'true' AS everything FROM pg_catalog.pg_policy"
+        " WHERE polrelid = to_regclass(%(name)s) AND polname = %(policy)s"
+    )
+    return any(row["everything"] for row in rows(connection, sql, {"name": relation(name), "policy": ALLOW_POLICY}))
 
 
 def _is_secured(connection: Connection, name: TableName) -> bool:

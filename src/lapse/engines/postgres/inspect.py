@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres.names import CATALOG_SCHEMA, LEAVING_MARK, own_name, quote, relation
-from lapse.errors import Drift, TableNotFound
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, USER_PATH, own_name, quote, relation
+from lapse.engines.values import Stray, TableComment
+from lapse.errors import Drift, NotPermitted, TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
 
 _KINDS = {
@@ -27,6 +28,17 @@ _ACTIONS = {
 }
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", CATALOG_SCHEMA)
 
+_SCHEMA_IN_PATH = f"""
+    WITH found AS MATERIALIZED (
+         SELECT pg_catalog.set_config('search_path', coalesce(
+                    nullif(pg_catalog.current_setting('{USER_PATH}', true), ''),
+                    (SELECT s.reset_val FROM pg_catalog.pg_settings s WHERE s.name = 'search_path')), true) AS users,
+                pg_catalog.to_regclass(%(name)s)::pg_catalog.oid AS oid,
+                pg_catalog.set_config('search_path', %(safe)s, true) AS own)
+    SELECT n.nspname FROM found JOIN pg_catalog.pg_class c ON c.oid = found.oid
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
+"""The columns of a row are made from left to right."""
+
 _RELATION = """
     SELECT c.oid, c.relname, n.nspname, c.relkind, c.relpersistence, obj_description(c.oid, 'pg_class') AS comment
       FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -34,7 +46,9 @@ _RELATION = """
 
 # A domain counts as the type it is made of: that is what comparisons and indexes see.
 _COLUMNS = """
-    SELECT a.attname, a.attnotnull, a.attgenerated, format_type(base.oid, base.modifier) AS type
+    SELECT a.attname, a.attnotnull, a.attgenerated, format_type(base.oid, base.modifier) AS type,
+           (SELECT t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e'
+              FROM pg_catalog.pg_type t WHERE t.oid = base.oid) AS custom
       FROM pg_catalog.pg_attribute a
      CROSS JOIN LATERAL (
            WITH RECURSIVE chain AS (
@@ -83,12 +97,17 @@ _REFERENCES = """
             OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(%(oid)s::oid::regclass)))
      ORDER BY n.nspname, c.relname, f.conname"""
 
+# As pg_partition_tree does it, which would wait for a lock on every one of them.
 _LEAVES = """
+    WITH RECURSIVE tree AS (
+         SELECT %(oid)s::oid AS relid
+          UNION ALL
+         SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid
+          WHERE NOT i.inhdetachpending)
     SELECT l.relname, n.nspname
-      FROM pg_partition_tree(%(oid)s::oid::regclass) t
-      JOIN pg_catalog.pg_class l ON l.oid = t.relid
+      FROM tree
+      JOIN pg_catalog.pg_class l ON l.oid = tree.relid AND l.relkind = 'r' AND l.relispartition
       JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
-     WHERE t.isleaf AND l.relkind = 'r'
      ORDER BY n.nspname, l.relname"""
 
 _HEIRS = """
@@ -106,14 +125,26 @@ _TABLES = """
        AND n.nspname <> ALL(%(system)s) AND n.nspname NOT LIKE 'pg\\_%%'
      ORDER BY n.nspname, c.relname"""
 
+_OLD_MARK = "Lapse detaches this partition to drop it: "
+"""Earlier versions wrote this into the comments of partitions that they detached. Anybody can, so it is shown only."""
+
+_MARKED = """
+    SELECT c.oid, c.relname, n.nspname, c.relispartition
+      FROM pg_catalog.pg_description d
+      JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE d.objsubid = 0 AND c.relkind = 'r' AND position(%(mark)s IN d.description) > 0
+     ORDER BY n.nspname, c.relname"""
+
 _COMMENTS = """
-    SELECT c.relname, n.nspname, d.description
+    SELECT c.relname, n.nspname, d.description, pg_get_userbyid(c.relowner) AS owner,
+           pg_get_userbyid(c.relowner) = current_user AS is_own
       FROM pg_catalog.pg_description d
       JOIN pg_catalog.pg_class c ON c.oid = d.objoid AND d.classoid = 'pg_catalog.pg_class'::regclass
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE d.objsubid = 0 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
        AND n.nspname <> ALL(%(system)s) AND d.description ~* 'ttl|expire|retention'
-       AND position(%(leaving)s IN d.description) = 0
+       AND position(%(mark)s IN d.description) = 0
      ORDER BY n.nspname, c.relname"""
 
 
@@ -132,7 +163,7 @@ def describe(connection: Connection, name: TableName) -> Table:
     primary = next((tuple(row["columns"]) for row in indexes if row["indisprimary"]), ())
     full = TableName(str(found["relname"]), schema)
     return Table(
-        name=full if name.partition is None else TableName(name.name, name.schema or schema, name.partition),
+        name=full if name.partition is None else replace(name, schema=name.schema or schema),
         kind=kind,
         columns=tuple(_column(row) for row in rows(connection, _COLUMNS, oid)),
         primary_key=primary,
@@ -145,8 +176,19 @@ def describe(connection: Connection, name: TableName) -> Table:
 
 def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | None:
     own = own_name(name)
-    text = f"{quote(own.schema)}.{quote(own.name)}" if own.schema else quote(own.name)
-    return next(iter(rows(connection, _RELATION, {"name": text})), None)
+    if own.schema is None:
+        schema = _schema_in_path(connection, own.name)
+        if schema is None:
+            return None
+        own = TableName(own.name, schema)
+    return next(iter(rows(connection, _RELATION, {"name": relation(own)})), None)
+
+
+def _schema_in_path(connection: Connection, table: str) -> str | None:
+    """Where the user's search path finds a table, inside a transaction, whose own path is Lapse's."""
+    values = {"name": quote(table), "safe": SAFE_PATH}
+    found = connection.exec_driver_sql(_SCHEMA_IN_PATH, values).scalar()
+    return None if found is None else str(found)
 
 
 def full_name(connection: Connection, name: TableName) -> TableName:
@@ -154,7 +196,8 @@ def full_name(connection: Connection, name: TableName) -> TableName:
     found = relation_row(connection, name)
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
-    return TableName(str(found["relname"]), str(found["nspname"]), name.partition)
+    full = TableName(str(found["relname"]), str(found["nspname"]))
+    return full if name.partition is None else replace(name, schema=name.schema or full.schema)
 
 
 def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
@@ -179,18 +222,32 @@ def table_names(connection: Connection) -> list[TableName]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heap:
     """What matters for deleting. `has_row_triggers`: a BEFORE DELETE trigger for each row (bits 1, 2 and 8), or a rule,
-    could keep rows. `is_decoded`: somebody may read the table's changes."""
+    could keep rows. `is_decoded`: the table's changes may be read by others. `holding`: foreign keys of the owner's own
+    tables that keep rows, by oid."""
 
     rows_per_block: float
     has_row_triggers: bool
     is_decoded: bool
+    holding: list[int]
 
 
-_HEAP = """
-    SELECT CASE WHEN relpages > 0 AND reltuples > 0 THEN reltuples / relpages ELSE 0 END AS rows_per_block,
-           relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
-                                   WHERE tgrelid = c.oid AND tgtype & 11 = 11 AND NOT tgisinternal) AS has_row_triggers,
-           current_setting('wal_level') = 'logical' AS is_decoded
+DENSITY = """
+    CASE WHEN c.relpages > 0 AND c.reltuples > 0 THEN c.reltuples / c.relpages
+         ELSE (current_setting('block_size')::float8 - 24)
+              / (28 + (SELECT sum(CASE WHEN a.attlen > 0 THEN a.attlen ELSE 32 END) FROM pg_catalog.pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attnum > 0)) END"""
+"""SQL: rows per block of the table c. Before the first ANALYZE it is guessed from the columns, as the planner does."""
+
+_HEAP = f"""
+    SELECT {DENSITY} AS rows_per_block,
+           c.relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
+                                     WHERE tgrelid = c.oid AND tgtype & 11 = 11) AS has_row_triggers,
+           current_setting('wal_level') = 'logical' AS is_decoded,
+           ARRAY(SELECT f.oid FROM pg_catalog.pg_constraint f JOIN pg_catalog.pg_class h ON h.oid = f.conrelid
+                  WHERE f.contype = 'f' AND f.conparentid = 0 AND f.confdeltype IN ('a', 'r')
+                    AND h.relowner = c.relowner
+                    AND (f.confrelid = c.oid
+                         OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid::regclass)))) AS holding
       FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
 
 
@@ -202,9 +259,56 @@ def heap(connection: Connection, name: TableName) -> Heap:
     return Heap(**found)
 
 
-def comments(connection: Connection) -> list[tuple[TableName, str]]:
-    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS), "leaving": LEAVING_MARK})
-    return [(TableName(str(row["relname"]), str(row["nspname"])), str(row["description"])) for row in found]
+def comments(connection: Connection) -> list[TableComment]:
+    """A superuser owns what is its own, not everything."""
+    found = rows(connection, _COMMENTS, {"system": list(SYSTEM_SCHEMAS), "mark": _OLD_MARK})
+    return [
+        TableComment(
+            table=TableName(str(row["relname"]), str(row["nspname"])),
+            text=str(row["description"]),
+            owner=str(row["owner"]),
+            is_own=bool(row["is_own"]),
+        )
+        for row in found
+    ]
+
+
+_DECLARER = """
+    SELECT current_user::text AS role, pg_get_userbyid(c.relowner) AS owner,
+           pg_has_role(current_user, c.relowner, 'USAGE') AS acts_for_it
+      FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
+
+
+def check_declarer(connection: Connection, name: TableName) -> None:
+    for row in rows(connection, _DECLARER, {"name": relation(name)}):
+        if not row["acts_for_it"]:
+            raise NotPermitted(
+                f"table {name} belongs to {row['owner']}, for whom {row['role']} may not act",
+                hint=f"do this as {row['owner']}, or as a role that is a member of it",
+            )
+
+
+def is_own(connection: Connection, name: TableName) -> bool:
+    """Does the table belong to the role of this connection?"""
+    return any(row["role"] == row["owner"] for row in rows(connection, _DECLARER, {"name": relation(name)}))
+
+
+def old_marks(connection: Connection) -> list[Stray]:
+    """Leaves in whose comments an earlier version of Lapse, or somebody else, says that they are to be dropped."""
+    return [_marked(row) for row in rows(connection, _MARKED, {"mark": _OLD_MARK})]
+
+
+def _marked(row: dict[str, Any]) -> Stray:
+    name = TableName(str(row["relname"]), str(row["nspname"]))
+    fix = f"COMMENT ON TABLE {relation(name)} IS NULL;"
+    if row["relispartition"]:
+        text = f"the comment of {name} says that an earlier version of Lapse was about to drop it; it is a partition"
+        return Stray(id=row["oid"], table=name, text=text, fix=fix)
+    text = (
+        f"the comment of {name} says that an earlier version of Lapse has detached it to drop it; comments are not "
+        "obeyed any more: drop the table or attach it again"
+    )
+    return Stray(id=row["oid"], table=name, text=text, fix=f"DROP TABLE {relation(name)}; or {fix}")
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -217,6 +321,7 @@ def _column(row: dict[str, Any]) -> Column:
         type=str(row["type"]),
         nullable=not row["attnotnull"],
         generated=row["attgenerated"] not in ("", b""),
+        custom=bool(row["custom"]),
     )
 
 

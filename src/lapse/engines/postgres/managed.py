@@ -11,14 +11,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from lapse.engines.postgres import function
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import (
-    CATALOG_SCHEMA,
     INSERT_TRIGGER,
     STAMP_FUNCTION,
+    STAMP_PREFIX,
     UPDATE_TRIGGER,
     instant,
     literal,
+    operation,
     quote,
     relation,
     shifted,
@@ -31,22 +33,25 @@ _COLUMN = quote(MANAGED_COLUMN)
 _NO_PARTITION = ""
 
 # The arguments are the interval for all rows, then name and interval for each partition that has its own. A single one
-# has no months, so it can simply be added: this runs for every updated row.
+# has no months, so it can simply be added: this runs for every updated row, with the rights of the updating role, so
+# nothing in it is found by the search path.
 STAMP_SOURCE = f"""
 DECLARE
-    stamp timestamptz;
+    stamp pg_catalog.timestamptz;
 BEGIN
-    IF TG_NARGS = 1 THEN
-        NEW.{_COLUMN} := now() + TG_ARGV[0]::interval;
+    IF TG_NARGS OPERATOR(pg_catalog.=) 1 THEN
+        NEW.{_COLUMN} := pg_catalog.now() OPERATOR(pg_catalog.+) TG_ARGV[0]::interval;
         RETURN NEW;
     END IF;
-    stamp := timezone('UTC', timezone('UTC', now()) + TG_ARGV[0]::interval);
-    FOR i IN 1 .. TG_NARGS - 1 BY 2 LOOP
-        IF TG_ARGV[i] = TG_TABLE_NAME THEN
-            stamp := timezone('UTC', timezone('UTC', now()) + TG_ARGV[i + 1]::interval);
+    stamp := pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', pg_catalog.now())
+                                        OPERATOR(pg_catalog.+) TG_ARGV[0]::interval);
+    FOR i IN 1 .. TG_NARGS OPERATOR(pg_catalog.-) 1 BY 2 LOOP
+        IF TG_ARGV[i] OPERATOR(pg_catalog.=) TG_TABLE_NAME THEN
+            stamp := pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', pg_catalog.now())
+                                                OPERATOR(pg_catalog.+) TG_ARGV[i OPERATOR(pg_catalog.+) 1]::interval);
         END IF;
     END LOOP;
-    IF TG_OP = 'INSERT' OR NEW.{_COLUMN} < stamp THEN
+    IF TG_OP OPERATOR(pg_catalog.=) 'INSERT' OR NEW.{_COLUMN} OPERATOR(pg_catalog.<) stamp THEN
         NEW.{_COLUMN} := stamp;
     END IF;
     RETURN NEW;
@@ -54,23 +59,41 @@ END
 """
 
 
-def create_function(connection: Connection) -> None:
-    connection.exec_driver_sql(
-        f"CREATE OR REPLACE FUNCTION {STAMP_FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS {literal(STAMP_SOURCE)}"
-    )
+def stamp_function(connection: Connection, table: Table) -> str:
+    """Its name: the catalog's owner has one for all tables; any other owner one for each table, beside it, since the
+    function runs with the rights of those who update the table and must be the owner's own."""
+    found = function.shape_of(connection, table.name)
+    if found.keeps_catalog:
+        return STAMP_FUNCTION
+    return f"{quote(found.schema)}.{quote(f'{STAMP_PREFIX}{found.oid}')}"
 
 
-def ensure_function(connection: Connection) -> None:
-    found = connection.exec_driver_sql(
-        "SELECT p.prosrc FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
-        f" WHERE n.nspname = '{CATALOG_SCHEMA}' AND p.proname = 'stamp_expiration' AND p.pronargs = 0"
-    ).scalar()
-    if found != STAMP_SOURCE:
-        create_function(connection)
+def ensure_function(connection: Connection, table: Table) -> str:
+    name, owner = stamp_function(connection, table), function.shape_of(connection, table.name).owner
+    found = rows(connection, _FUNCTION, {"name": f"{name}()"})
+    if not found or found[0]["source"] != STAMP_SOURCE:
+        connection.exec_driver_sql(
+            f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS {literal(STAMP_SOURCE)}"
+        )
+        found = rows(connection, _FUNCTION, {"name": f"{name}()"})
+    if found[0]["owner"] != owner:
+        connection.exec_driver_sql(f"ALTER FUNCTION {name}() OWNER TO {quote(owner)}")
+    return name
+
+
+def drop_function(connection: Connection, table: Table) -> None:
+    name = stamp_function(connection, table)
+    if name != STAMP_FUNCTION:
+        connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {name}()")
+
+
+_FUNCTION = """
+    SELECT prosrc AS source, pg_catalog.pg_get_userbyid(proowner) AS owner
+      FROM pg_catalog.pg_proc WHERE oid = pg_catalog.to_regprocedure(%(name)s)"""
 
 
 def default(after: Interval) -> str:
-    return shifted("now()", after, "+")
+    return shifted("pg_catalog.now()", after, "+")
 
 
 def add_column(connection: Connection, table: Table, after: Interval, now: datetime) -> None:
@@ -92,9 +115,9 @@ def drop_column(connection: Connection, table: Table) -> None:
 
 
 def create_triggers(connection: Connection, table: Table, policy: Policy) -> None:
-    ensure_function(connection)
+    name = ensure_function(connection, table)
     drop_triggers(connection, table)
-    for statement in _triggers(table, policy).values():
+    for statement in _triggers(table, policy, name).values():
         connection.exec_driver_sql(statement)
 
 
@@ -103,7 +126,8 @@ def drop_triggers(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name} ON {relation(table.name)}")
 
 
-def missing_parts(connection: Connection, table: Table, policy: Policy) -> list[str]:
+def missing_parts(connection: Connection, table: Table, policy: Policy, *, former: bool = False) -> list[str]:
+    """`former`: the function may be that of an earlier version."""
     if table.column(MANAGED_COLUMN) is None:
         return [f"column {MANAGED_COLUMN}"]
     found = {
@@ -111,17 +135,19 @@ def missing_parts(connection: Connection, table: Table, policy: Policy) -> list[
         for row in rows(
             connection,
             "SELECT t.tgname, t.tgenabled::text AS enabled, encode(t.tgargs, 'escape') AS arguments,"
-            " p.oid IS NOT NULL AS ours FROM pg_catalog.pg_trigger t"
-            " LEFT JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid AND p.proname = 'stamp_expiration'"
-            " WHERE t.tgrelid = to_regclass(%(name)s)",
-            {"name": relation(table.name)},
+            " p.prosrc = %(source)s AND p.proowner = c.relowner AS ours,"
+            " p.proname = 'stamp_expiration' AS formerly_ours"
+            " FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
+            " JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = to_regclass(%(name)s)",
+            {"name": relation(table.name), "source": STAMP_SOURCE},
         )
     }
     wanted = "".join(f"{argument}\\000" for argument in _arguments(policy))
     missing = []
-    for name in _triggers(table, policy):
+    for name in _triggers(table, policy, STAMP_FUNCTION):
         row = found.get(name)
-        if row is None or not row["ours"] or row["enabled"] == "D" or row["arguments"] != wanted:
+        ours = row is not None and (row["ours"] or (former and row["formerly_ours"]))
+        if row is None or not ours or row["enabled"] == "D" or row["arguments"] != wanted:
             missing.append(f"trigger {name}")
     has_default = rows(
         connection,
@@ -132,23 +158,23 @@ def missing_parts(connection: Connection, table: Table, policy: Policy) -> list[
     return missing if has_default else [*missing, f"default of column {MANAGED_COLUMN}"]
 
 
-def _triggers(table: Table, policy: Policy) -> dict[str, str]:
+def _triggers(table: Table, policy: Policy, stamping: str) -> dict[str, str]:
     assert policy.expire_after is not None
     target, arguments = relation(table.name), ", ".join(literal(argument) for argument in _arguments(policy))
     common = f"ON {target} FOR EACH ROW"
-    call = f"EXECUTE FUNCTION {STAMP_FUNCTION}({arguments})"
+    call = f"EXECUTE FUNCTION {stamping}({arguments})"
     own = [rule.after for rule in policy.partitions if rule.column is None]
     # The longest duration decides whether the function has a look; with one duration the answer is exact.
     longest = max((policy.expire_after, *own), key=lambda after: after.approximate_seconds)
-    unchanged = f"NEW.{_COLUMN} = OLD.{_COLUMN}"
+    unchanged = operation("=", f"NEW.{_COLUMN}", f"OLD.{_COLUMN}")
     statements = {
         UPDATE_TRIGGER: f"CREATE TRIGGER {UPDATE_TRIGGER} BEFORE UPDATE {common}"
-        f" WHEN ({unchanged} AND NEW.{_COLUMN} < {default(longest)}) {call}"
+        f" WHEN ({unchanged} AND {operation('<', f'NEW.{_COLUMN}', default(longest))}) {call}"
     }
     if own:
         statements[INSERT_TRIGGER] = (
             f"CREATE TRIGGER {INSERT_TRIGGER} BEFORE INSERT {common}"
-            f" WHEN (NEW.{_COLUMN} = {default(policy.expire_after)}) {call}"
+            f" WHEN {operation('=', f'NEW.{_COLUMN}', default(policy.expire_after))} {call}"
         )
     return statements
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime
 
 from lapse.errors import Unsupported
 from lapse.model.interval import Interval
 from lapse.model.table import TableName
 
-CATALOG_SCHEMA = "lapse"
-STAMP_FUNCTION = "lapse.stamp_expiration"
+CATALOG_SCHEMA = "lapse_ttl"
+FORMER_CATALOG_SCHEMA = "lapse"
+"""Where versions before 4 of the catalog were: a role of that name has it first in its search path."""
+STAMP_FUNCTION = f"{CATALOG_SCHEMA}.stamp_expiration"
+BATCH_FUNCTION = "lapse_ttl_"
+"""The name of a table's batch function is this and the table's oid."""
+STAMP_PREFIX = "lapse_ttl_stamp_"
+"""The same for the function that stamps a managed column, where the table's owner is not the catalog's."""
+SAFE_PATH = "pg_catalog, pg_temp"
+"""The search path of every statement of Lapse's: nothing of another role's is found by it. The temporary schema, named
+last, is searched last."""
+USER_PATH = "lapse.search_path"
+"""While a session of the user's works with the safe path, this keeps the user's own."""
 UPDATE_TRIGGER = "lapse_ttl_update"
 INSERT_TRIGGER = "lapse_ttl_insert"
 HIDE_POLICY = "lapse_hide_expired"
 ALLOW_POLICY = "lapse_allow_all"
 MADE_BY_LAPSE = "made by Lapse"
-LEAVING_MARK = "Lapse detaches this partition to drop it: "
-"""In the comment of a partition; what it was follows, as JSON."""
 SEE_EXPIRED = "lapse.see_expired"
 """A session that sets this to `on` is shown expired rows in spite of `ttl_hide_expired = 'policy'`."""
 MAX_NAME_BYTES = 63
-
-_QUALIFIED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 
 
 def quote(name: str) -> str:
@@ -48,40 +54,27 @@ def relation(name: TableName) -> str:
 
 def own_name(name: TableName) -> TableName:
     """The name of a leaf as the table it is; a name without partition stays as it is."""
-    if name.partition is None:
-        return name
-    qualified = _QUALIFIED.fullmatch(name.partition)
-    if qualified is None:
-        return TableName(name.partition, name.schema)
-    schema, leaf = (part.replace('""', '"') for part in qualified.groups())
-    return TableName(leaf, schema)
-
-
-def partition_label(leaf: str, schema: str, parent_schema: str) -> str:
-    """How a leaf is called under its parent: by its name alone where both are in one schema."""
-    return leaf if schema == parent_schema else f"{quote(schema)}.{quote(leaf)}"
+    return name if name.partition is None else TableName(name.partition, name.partition_schema or name.schema)
 
 
 def live_view(table: str) -> str:
-    name = f"{table}_live"
-    if len(name.encode()) > MAX_NAME_BYTES:
-        raise Unsupported(f"the view {name} would have a name longer than {MAX_NAME_BYTES} bytes")
-    return name
+    return f"{table}_live"
 
 
-# Values. Each is written so that no setting of the session changes its meaning.
+# Values. Each is written so that no setting of the session changes its meaning, and so that no type, function or
+# operator is looked up by the search path, where another role may have put its own.
 
 
 def instant(moment: datetime) -> str:
-    return f"TIMESTAMPTZ '{_stamp(moment.astimezone(UTC))}+00'"
+    return f"pg_catalog.timestamptz '{stamp(moment.astimezone(UTC))}+00'"
 
 
 def wall_clock(moment: datetime) -> str:
-    return f"TIMESTAMP '{_stamp(moment)}'"
+    return f"TIMESTAMP '{stamp(moment)}'"
 
 
 def day(moment: date) -> str:
-    return f"DATE '{moment.year:04}-{moment.month:02}-{moment.day:02}'"
+    return f"pg_catalog.date '{moment.year:04}-{moment.month:02}-{moment.day:02}'"
 
 
 def months(count: int) -> str:
@@ -97,11 +90,17 @@ def micros(count: int) -> str:
 def shifted(moment: str, interval: Interval, sign: str) -> str:
     """An instant plus or minus an interval, its months counted in UTC."""
     if interval.months:
-        moment = f"(({moment} AT TIME ZONE 'UTC' {sign} {months(interval.months)}) AT TIME ZONE 'UTC')"
-    return f"({moment} {sign} {micros(interval.micros)})" if interval.micros else moment
+        in_utc = f"({moment} AT TIME ZONE 'UTC')"
+        moment = f"({operation(sign, in_utc, months(interval.months))} AT TIME ZONE 'UTC')"
+    return operation(sign, moment, micros(interval.micros)) if interval.micros else moment
 
 
-def _stamp(moment: datetime) -> str:
+def operation(operator: str, left: str, right: str) -> str:
+    """By PostgreSQL's own operator, whatever the search path."""
+    return f"({left} OPERATOR(pg_catalog.{operator}) {right})"
+
+
+def stamp(moment: datetime) -> str:
     return (
         f"{moment.year:04}-{moment.month:02}-{moment.day:02} "
         f"{moment.hour:02}:{moment.minute:02}:{moment.second:02}.{moment.microsecond:06}"

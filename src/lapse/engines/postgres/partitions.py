@@ -1,29 +1,52 @@
-"""Partitions: the leaves of a table, and whether the whole range of a leaf has expired."""
+"""Partitions: the leaves of a table, and what the bounds of a leaf tell about its rows."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres import inspect, leaving
+from lapse.engines.postgres import bounds, inspect, leaving
+from lapse.engines.postgres.bounds import Bound, Value
 from lapse.engines.postgres.condition import Condition
-from lapse.engines.postgres.names import own_name, partition_label, relation
+from lapse.engines.postgres.names import literal, own_name, relation
+from lapse.errors import Unsupported
 from lapse.model.table import Table, TableKind, TableName
 
-_BOUND = re.compile(r"FOR VALUES FROM \((?P<low>.*)\) TO \((?P<high>.*)\)", re.DOTALL)
-
-# Every step from the leaf up to the root: what the part above is partitioned by, and what is set for the part below.
-_STEPS = """
+# Every table above a leaf, from the nearest on: what it is partitioned by, in the order that everybody knows, and which
+# part of the next one it is.
+_ABOVE = """
     SELECT p.partstrat::text AS strategy, p.partnatts AS columns, a.attname AS column,
-           pg_get_expr(c.relpartbound, c.oid) AS bound, i.inhparent::regclass::text AS parent
-      FROM (SELECT to_regclass(%(leaf)s)::oid AS relid
-             UNION SELECT relid::oid FROM pg_partition_ancestors(to_regclass(%(leaf)s))) step
-      JOIN pg_catalog.pg_class c ON c.oid = step.relid AND c.relispartition
-      JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
-      JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = i.inhparent
-      LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhparent AND a.attnum = p.partattrs[0]"""
+           pg_catalog.format_type(b.oid, NULL) AS type, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound,
+           o.opcdefault AND o.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace
+             AND b.typnamespace = 'pg_catalog'::pg_catalog.regnamespace AS usual
+      FROM pg_catalog.pg_partition_ancestors(%(parent)s::oid::pg_catalog.regclass) WITH ORDINALITY above(relid, number)
+      JOIN pg_catalog.pg_class c ON c.oid = above.relid
+      JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = c.oid
+      JOIN pg_catalog.pg_opclass o ON o.oid = p.partclass[0]
+      LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.partattrs[0]
+      LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+      LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+     ORDER BY above.number"""
+
+_RANGE = """
+    SELECT a.attname AS column FROM pg_catalog.pg_partitioned_table p
+      JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
+     WHERE p.partrelid = pg_catalog.to_regclass(%(name)s) AND p.partstrat = 'r' AND p.partnatts = 1"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """Which values of the expiry column a leaf can hold, by one level of partitioning: `low` to below `high`."""
+
+    low: Value
+    high: Value
+    type: str
+
+
+def range_column(connection: Connection, table: Table) -> str | None:
+    found = inspect.rows(connection, _RANGE, {"name": relation(table.name)})
+    return str(found[0]["column"]) if found else None
 
 
 def leaves(connection: Connection, table: Table) -> list[Table]:
@@ -38,33 +61,67 @@ def leaf_names(connection: Connection, table: Table) -> list[TableName]:
     attached = inspect.leaf_names(connection, table.name)
     # Those that a job has detached and not yet dropped are still the table's.
     left = [own for own in leaving.detached_from(connection, table.name) if own not in attached]
-    return [
-        replace(table.name, partition=partition_label(own.name, own.schema or "", table.name.schema or ""))
-        for own in (*attached, *left)
-    ]
+    return [_below(table.name, own) for own in (*attached, *left)]
 
 
-def leaf(connection: Connection, table: Table, partition: str) -> Table | None:
+def _below(table: TableName, own: TableName) -> TableName:
+    schema = None if own.schema == table.schema else own.schema
+    return replace(table, partition=own.name, partition_schema=schema)
+
+
+def leaf(connection: Connection, table: Table, name: TableName) -> Table | None:
     """Described alone: a table may have thousands of them."""
-    name = replace(table.name, partition=partition)
     return inspect.describe(connection, name) if name in leaf_names(connection, table) else None
 
 
 def has_expired(connection: Connection, leaf: TableName, found: Condition) -> bool:
     """Is the upper bound of the leaf, on the expiry column, not above the threshold?"""
-    if found.column is None or found.threshold is None:
-        return False
-    for step in inspect.rows(connection, _STEPS, {"leaf": relation(leaf)}):
-        bound = _BOUND.fullmatch(step["bound"] or "")
-        if step["strategy"] != "r" or step["columns"] != 1 or step["column"] != found.column or bound is None:
-            continue
-        if bound["high"] in ("MAXVALUE", "NULL"):
-            continue
-        kind = found.threshold.split(" ", 1)[0]
-        if connection.exec_driver_sql(f"SELECT {kind} {bound['high']} <= {found.threshold}").scalar_one():
-            return True
-    return False
+    return any(
+        not span.high.word and _compare(connection, span, span.high, "<=", found)
+        for span in _spans(connection, leaf, found)
+    )
+
+
+def begins_later(connection: Connection, leaf: TableName, found: Condition) -> bool:
+    """Is the lower bound of the leaf, on the expiry column, above the threshold, so that no row can have expired?"""
+    return any(
+        not span.low.word and _compare(connection, span, span.low, ">", found)
+        for span in _spans(connection, leaf, found)
+    )
+
+
+def _compare(connection: Connection, span: Span, value: Value, operator: str, found: Condition) -> bool:
+    compared = f"SELECT {literal(value.text)}::{span.type} OPERATOR(pg_catalog.{operator}) {found.threshold}"
+    return bool(connection.exec_driver_sql(compared).scalar_one())
+
+
+def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[Span]:
+    """Of a detached leaf, what the catalog remembers; the tables above it are where they are."""
+    place = leaving.place(connection, leaf)
+    if found.column is None or found.threshold is None or place is None:
+        return []
+    parent = place.leaving.parent if place.leaving is not None else place.parent
+    bound = place.leaving.bound if place.leaving is not None else place.bound
+    if parent is None:
+        return []
+    spans = []
+    for step in inspect.rows(connection, _ABOVE, {"parent": parent}):
+        read = _read(bound)
+        if (step["strategy"], step["columns"], step["column"]) == ("r", 1, found.column) and step["usual"] and read:
+            spans.append(Span(low=read.low[0], high=read.high[0], type=step["type"]))
+        bound = step["bound"]
+    return spans
+
+
+def _read(bound: str | None) -> Bound | None:
+    """None for a bound that is no range."""
+    try:
+        read = bounds.read(bound or "")
+    except Unsupported:
+        return None
+    return read if read.low and read.high else None
 
 
 def is_leaf(connection: Connection, name: TableName) -> bool:
-    return leaving.place(connection, own_name(name)).parent is not None
+    found = leaving.place(connection, own_name(name))
+    return found is not None and found.parent is not None

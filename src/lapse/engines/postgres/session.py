@@ -1,8 +1,11 @@
 """Connections: how they are opened, how transactions begin, what the driver's errors mean.
 
 Everything works through a pooler that gives out the server per transaction (pgbouncer's transaction mode): no
-prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting but the two
-that are set on connecting, time zone and date style; pgbouncer follows these, since the server reports them.
+prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting but those that
+are set on connecting, time zone and date style; pgbouncer follows these, since the server reports them.
+
+Every transaction of Lapse's has a search path by which nothing of another role's is found, and so has every session
+that no pooler shares.
 """
 
 from __future__ import annotations
@@ -17,31 +20,53 @@ from typing import Any
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from lapse.engines.pooling import ask_if_doubtful
-from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, SEE_EXPIRED, USER_PATH, literal, quote
 from lapse.errors import (
+    BadData,
+    Blocked,
     DatabaseError,
     DatabaseUnavailable,
     Drift,
     Interrupted,
     LapseError,
+    NotPermitted,
     Retryable,
+    TooSlow,
     UnsupportedUrl,
+    how_to_install,
 )
+from lapse.model.blocked import BlockCode
 
 APPLICATION_NAME = "lapse"
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+SAFELY = f"SET LOCAL search_path = {SAFE_PATH}"
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {SAFELY}"
 """Said in full, as the database or the role may have other defaults."""
+BEGIN_FOR_USER = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""The catalog is read as it is now; a session of the user's that may only read still may only read."""
 CONNECT_SECONDS = 10
 
-_RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006", "57014"})
+_RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006"})
+_CANCELED = "57014"
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
 _NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
 _DENIED_SCHEMA = re.compile(r"denied for schema (.+)")
+QUERY_CANCELED = "57014"
+NOT_ARMED, NOT_THE_OWNERS, HIDDEN = "LT001", "LT002", "LT003"
+"""Raised by batch functions."""
+FOREIGN_CODE = "lapse_foreign_code"
+"""In a connection's info: code of another role's has run in its session."""
+DEFAULT_PATH = "lapse_default_path"
+"""In a connection's info: the search path that the server gives this role."""
+POOLED = "lapse_pooled"
+"""In a connection's info: a pooler is in between, which lends one server session to several clients. What is set there
+would be other clients' setting, too."""
 READ_ONLY = "25006"
 NOT_ALLOWED = "42501"
+DATA_EXCEPTION = "22"
 
 
 CATALOG_GRANTS = (
@@ -52,50 +77,80 @@ CATALOG_GRANTS = (
 """What a worker's role needs on Lapse's own tables."""
 
 
+def open_for_users(url: URL) -> Database:
+    """Connections as the server makes them."""
+    return _create(url, {}, poolclass=NullPool)
+
+
 def open_database(url: URL) -> Database:
-    try:
-        import psycopg
-    except ImportError:
-        raise UnsupportedUrl(
-            "the PostgreSQL driver psycopg is not installed", hint="pip install 'lapse-ttl[postgres]'"
-        ) from None
-    arguments: dict[str, Any] = {"prepare_threshold": None}
-    for name, value in (("application_name", APPLICATION_NAME), ("connect_timeout", CONNECT_SECONDS)):
-        if name not in url.query:
-            arguments[name] = value
-    database = create_engine(
-        url.set(drivername="postgresql+psycopg"),
-        connect_args=arguments,
-        use_native_hstore=False,
-        # Otherwise the driver looks for placeholders in statements that have no parameters.
-        execution_options={"no_parameters": True},
-        # In the pool, too: a look whether the connection is alive must not open a transaction.
-        isolation_level="AUTOCOMMIT",
-        pool_size=20,
-        max_overflow=60,
-    )
+    """A pool of Lapse's own connections."""
+    database = _create(url, {"application_name": APPLICATION_NAME}, pool_size=20, max_overflow=60)
+    import psycopg
 
     @event.listens_for(database, "connect")
-    def _configure(raw: Any, record: object) -> None:
-        for kind, loader in lenient_loaders():
-            raw.adapters.register_loader(kind, loader)
+    def _configure(raw: Any, record: Any) -> None:
         _run_alone(raw, "SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
+        asked = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
+        backend, record.info[DEFAULT_PATH] = _run_alone(raw, asked).fetchone()
+        record.info[POOLED] = backend != raw.info.backend_pid
+        if not record.info[POOLED]:
+            _run_alone(raw, f"SET quote_all_identifiers = off; SET search_path = {SAFE_PATH}")
+
+    @event.listens_for(database, "checkin")
+    def _clean(raw: Any, record: Any) -> None:
+        """Settings, temporary objects and cursors outlive a transaction."""
+        if raw is not None and record.info.pop(FOREIGN_CODE, False):
+            try:
+                _run_alone(raw, "DISCARD ALL")
+                _configure(raw, record)
+            except psycopg.Error:
+                record.invalidate()
 
     ask_if_doubtful(database, lambda raw: _run_alone(raw, ""), psycopg.Error, lambda raw: int(raw.fileno()))
     return database
 
 
-def _run_alone(raw: Any, sql: str) -> None:
+def _create(url: URL, arguments: dict[str, Any], **pool: Any) -> Database:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise UnsupportedUrl(
+            "the PostgreSQL driver psycopg is not installed", hint=how_to_install("postgres")
+        ) from None
+    defaults = {"connect_timeout": CONNECT_SECONDS, **arguments}
+    database = create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args={"prepare_threshold": None}
+        | {name: value for name, value in defaults.items() if name not in url.query},
+        use_native_hstore=False,
+        # Otherwise the driver looks for placeholders in statements that have no parameters.
+        execution_options={"no_parameters": True},
+        # In the pool, too: a look whether the connection is alive must not open a transaction.
+        isolation_level="AUTOCOMMIT",
+        **pool,
+    )
+
+    @event.listens_for(database, "connect")
+    def _load_leniently(raw: Any, record: object) -> None:
+        for kind, loader in lenient_loaders():
+            raw.adapters.register_loader(kind, loader)
+
+    return database
+
+
+def _run_alone(raw: Any, sql: str) -> Any:
     """Outside any transaction, whatever mode the connection is in."""
     before = raw.autocommit
     raw.autocommit = True
-    raw.execute(sql)
+    found = raw.execute(sql)
     raw.autocommit = before
+    return found
 
 
 @cache
 def lenient_loaders() -> tuple[tuple[str, type[Any]], ...]:
-    """Times that Python cannot hold (infinity, years before 1 or after 9999) come as text instead of an error."""
+    """Times that Python cannot hold (infinity, years before 1 or after 9999) come as text instead of an error, and
+    so do those that the driver cannot read in the date style of a session of the user's."""
     from psycopg import DataError
     from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
 
@@ -103,7 +158,7 @@ def lenient_loaders() -> tuple[tuple[str, type[Any]], ...]:
         def load(self: Any, data: Any) -> Any:
             try:
                 return base.load(self, data)
-            except DataError:
+            except (DataError, NotImplementedError):
                 return bytes(data).decode()
 
         return type(base.__name__, (base,), {"load": load})
@@ -127,18 +182,28 @@ def sqlstate(error: BaseException | None) -> str:
 
 def translate(error: DBAPIError) -> LapseError:
     code, text = sqlstate(error.orig), _first_line(error)
-    if code == "57014" and "user request" in text:
-        return Interrupted("the statement was interrupted")
+    if code == _CANCELED:
+        return Interrupted("the statement was interrupted") if "user request" in text else TooSlow(text)
     if code in _RETRYABLE:
         return Retryable(text)
     if code in _UNAVAILABLE or code.startswith("08"):
         return DatabaseUnavailable(text)
     if error.connection_invalidated or (not code and type(error.orig).__name__ == "OperationalError"):
         return DatabaseUnavailable(text)
-    if code in _GONE:
+    if code in _GONE or code == NOT_ARMED:
         return Drift(text)
+    if code == NOT_THE_OWNERS:
+        return Blocked(BlockCode.PRIVILEGE, text, hint="ALTER TABLE … OWNER TO …, so that both have the same owner")
+    if code == HIDDEN:
+        return Blocked(
+            BlockCode.ROW_SECURITY,
+            f"{text}: rows that its policies hide would never be deleted",
+            hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS",
+        )
     if code == NOT_ALLOWED:
-        return DatabaseError(text, hint=_grant(text))
+        return NotPermitted(text, hint=_grant(text))
+    if code.startswith(DATA_EXCEPTION):
+        return BadData(text)
     if code == READ_ONLY:
         return DatabaseError(text, hint="this looks like a standby: give the URL of the primary")
     return DatabaseError(text)
@@ -163,9 +228,30 @@ def _first_line(error: DBAPIError) -> str:
     return f"{primary}: {detail}" if detail else str(primary)
 
 
-def begin(connection: Connection, settings: Mapping[str, str] | None = None) -> None:
+def begin(connection: Connection, settings: Mapping[str, str] | None = None, *, how: str = BEGIN) -> None:
     """Open a transaction, with settings that end with it, in one round trip."""
-    connection.exec_driver_sql("; ".join([BEGIN, *set_locally(settings or {})]))
+    connection.exec_driver_sql("; ".join([how, *set_locally(settings or {})]))
+
+
+def send(connection: Connection, sql: str) -> Any:
+    """Several statements in one message; returns the first column of the first row of the last that has rows."""
+    import psycopg
+
+    raw: Any = connection.connection.driver_connection
+    found = None
+    try:
+        with raw.cursor() as cursor:
+            cursor.execute(sql)
+            while True:
+                if cursor.description is not None:
+                    found = cursor.fetchone()
+                if not cursor.nextset():
+                    break
+    except psycopg.Error as error:
+        if raw.closed:
+            connection.invalidate(error)
+        raise DBAPIError(sql, None, error, connection_invalidated=bool(raw.closed)) from error
+    return None if found is None else found[0]
 
 
 def set_locally(settings: Mapping[str, str]) -> list[str]:
@@ -187,9 +273,11 @@ class TransactionStatus(IntEnum):
 
 
 @contextmanager
-def transaction(connection: Connection, settings: Mapping[str, str] | None = None) -> Iterator[None]:
+def transaction(
+    connection: Connection, settings: Mapping[str, str] | None = None, *, how: str = BEGIN
+) -> Iterator[None]:
     """Commits at the end, rolls back on an error."""
-    begin(connection, settings)
+    begin(connection, settings, how=how)
     try:
         yield
         if status(connection) is TransactionStatus.IN_ERROR:
@@ -199,6 +287,34 @@ def transaction(connection: Connection, settings: Mapping[str, str] | None = Non
     except BaseException:
         roll_back(connection, "ROLLBACK")
         raise
+
+
+BOOKKEEPING = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+}
+_PATH = "search_path"
+_ALSO_SET = ("lock_timeout", "statement_timeout", "row_security", SEE_EXPIRED, USER_PATH, _PATH)
+"""What Lapse's statements may set on their way."""
+
+
+@contextmanager
+def bookkeeping(connection: Connection) -> Iterator[None]:
+    """Lapse's settings inside a transaction. A savepoint that is released would keep them until its end."""
+    names = (*BOOKKEEPING, *_ALSO_SET)
+    values = connection.exec_driver_sql(
+        f"SELECT {', '.join(f'pg_catalog.current_setting({literal(name)}, true)' for name in names)}"
+    ).one()
+    before = {name: value or "" for name, value in zip(names, values, strict=True)}
+    # Inside another one, the path is Lapse's already.
+    path = before[USER_PATH] or before[_PATH]
+    connection.exec_driver_sql("; ".join([SAFELY, *set_locally(BOOKKEEPING | {USER_PATH: path})]))
+    yield
+    calls = (f"pg_catalog.set_config({literal(name)}, {literal(value)}, true)" for name, value in before.items())
+    connection.exec_driver_sql(f"SELECT {', '.join(calls)}")
 
 
 @contextmanager

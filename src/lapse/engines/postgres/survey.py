@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Declared, Footprint, Survey, Target
-from lapse.engines.postgres import condition, leaving, partitions
+from lapse.engines.postgres import calling, condition, inspect, leaving, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import own_name, quote, relation
+from lapse.engines.postgres.reads import Read
+from lapse.engines.postgres.session import QUERY_CANCELED, savepoint, set_locally, sqlstate
 from lapse.model.job import Path, PathKind
+from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Table
 
 INDEX_PATH_SHARE = 0.05
@@ -22,30 +26,35 @@ COUNTED_ROWS = 20_000
 """Expired rows are counted one by one up to here; beyond, the planner's estimate is good enough."""
 IN_ORDER = 0.95
 """Correlation of the expiry with the place on disk from which on expired rows are taken to lie together."""
+PROBE_MS = 500
+"""How long a look at what has expired may take before a job; the job itself finds the rest, and obeys the gates."""
+GLANCE_MS = 100
+"""The same for a table without an index, and where `ttl_select_rate_limit` is set."""
 BLOCK_BYTES = 8192
 """Almost everywhere."""
+NOT_BEGUN = "begins later than what has expired"
 EXACT_ROWS = 2_000_000
 """A survey counts tables up to about this many rows; larger ones are estimated."""
 
-_RECKONED = """
-    SELECT pg_relation_size(c.oid) AS bytes, has_any_column_privilege(c.oid, 'SELECT') AS readable,
-           greatest(reltuples, 0)::bigint AS rows_then,
-           CASE WHEN relpages > 0 AND reltuples > 0
-                THEN (reltuples / relpages * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
-                END AS rows
-      FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
-"""As the planner does it: density at the last ANALYZE times the size now."""
+_ESTIMATED = f"""
+    WITH RECURSIVE tree AS (
+         SELECT pg_catalog.to_regclass(%(name)s)::oid AS relid
+          UNION ALL
+         SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'p'
+           JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid)
+    SELECT coalesce(sum({inspect.DENSITY}
+                        * (pg_relation_size(c.oid) / current_setting('block_size')::bigint)), 0)::bigint
+      FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'r'"""
+"""As the planner does it: density times the size now, of all partitions together."""
 
 
-def expected_rows(connection: Connection, sql: str) -> int:
-    """How many rows the planner expects of a query."""
-    return int(_plan(connection, sql)["Plan Rows"])
+def expected_rows(connection: Connection, declared: Declared, cutoff: datetime) -> int:
+    """How many rows the planner expects to have expired."""
+    return _plan_rows(calling.read(connection, declared, [cutoff], Read.EXPECTED))
 
 
-def _plan(connection: Connection, sql: str) -> dict[str, Any]:
-    plan = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}").scalar_one()
-    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
-    return found
+def _plan_rows(plan: Any) -> int:
+    return int((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"])
 
 
 def blocks(connection: Connection, table: Table) -> int:
@@ -59,23 +68,8 @@ def blocks(connection: Connection, table: Table) -> int:
 
 
 def estimate_rows(connection: Connection, table: Table) -> int:
-    """A worker need not be able to read a table whose foreign key cascades; then the planner tells it nothing."""
-    found = connection.exec_driver_sql(_RECKONED, {"name": relation(table.name)}).first()
-    if found is None or not (found.bytes or table.partitions):
-        return 0
-    if found.rows is not None and not table.partitions:
-        return int(found.rows)
-    return _planned_rows(connection, table) if found.readable else int(found.rows_then)
-
-
-def _planned_rows(connection: Connection, table: Table) -> int:
-    return expected_rows(connection, f"SELECT 1 FROM {relation(table.name)}")
-
-
-def rows_per_block(connection: Connection, table: Table) -> float:
-    """Where the table was never analyzed."""
-    size = blocks(connection, table)
-    return _planned_rows(connection, table) / size if size else 0.0
+    """From the server's own catalog alone: a worker need not be able to read the table."""
+    return int(connection.exec_driver_sql(_ESTIMATED, {"name": relation(table.name)}).scalar_one())
 
 
 def total_bytes(connection: Connection, table: Table) -> int:
@@ -118,9 +112,12 @@ def _without_index(table: Table, column: str | None) -> Path:
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
-    if table.name.partition is not None and leaving.place(connection, table.name).has_left:
+    place = leaving.place(connection, table.name) if table.name.partition is not None else None
+    if place is not None and place.leaving is not None:
         evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
+    if place is not None and partitions.begins_later(connection, table.name, found):
+        return Path(kind=PathKind.PHYSICAL, evidence=f"the range of {table.name.partition} {NOT_BEGUN}")
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
@@ -128,9 +125,9 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime) ->
     if index is None:
         return _without_index(table, found.column)
     total = estimate_rows(connection, table)
-    counted = _counted(connection, table, found)
+    counted = _counted(connection, declared, cutoff)
     exact = counted <= COUNTED_ROWS
-    expired = counted if exact else max(counted, _expected_expired(connection, table, found))
+    expired = counted if exact else max(counted, expected_rows(connection, declared, cutoff))
     words = f"{'' if exact else 'about '}{expired} of about {total} rows have expired"
     if expired <= max(total * INDEX_PATH_SHARE, 1_000):
         return Path(kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: {words}")
@@ -144,20 +141,45 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
     """The blocks that hold what has expired, the second bound excluded; equal where nothing has.
 
     An index that rules blocks out bounds them without reading the others. A small table is looked through for a single
-    expired row, which costs as much as counting them, and only where there is none.
+    expired row. Neither may take long: it is done for one table after another, and no gate is asked.
     """
     table, found = target.declared.table, condition.at(target.declared, target.cutoff)
+    if table.name.partition is not None and partitions.begins_later(connection, table.name, found):
+        return 0, 0
     total = blocks(connection, table)
     if target.path.index is not None:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        low, high = connection.exec_driver_sql(
-            f"SELECT min(ctid)::text, max(ctid)::text FROM ONLY {relation(table.name)} WHERE {found.sql}"
-        ).one()
+        extent = within(
+            connection,
+            GLANCE_MS if target.declared.policy.select_rate_limit else PROBE_MS,
+            lambda: calling.read(connection, target.declared, [target.cutoff], Read.EXTENT),
+        )
+        if extent is TOO_LONG:
+            return 0, total
+        low, high = extent
         return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
     if not target.may_be_glanced_through(total * BLOCK_BYTES):
         return 0, total
-    one = connection.exec_driver_sql(f"SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.unindexed} LIMIT 1")
-    return (0, total) if one.first() is not None else (0, 0)
+    one = within(connection, GLANCE_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
+    return (0, 0) if one is None else (0, total)
+
+
+TOO_LONG = object()
+
+
+def within(connection: Connection, milliseconds: int, look: Callable[[], Any]) -> Any:
+    """What a look finds, inside the caller's transaction; TOO_LONG where that takes more than this time."""
+    limits = {"statement_timeout": str(milliseconds), "max_parallel_workers_per_gather": "0"}
+    try:
+        with savepoint(connection):
+            connection.exec_driver_sql("; ".join(set_locally(limits)))
+            found = look()
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            return found
+    except DBAPIError as error:
+        if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
+            raise
+        return TOO_LONG
 
 
 def _block(address: str) -> int:
@@ -183,34 +205,26 @@ def _may_drop(connection: Connection, declared: Declared, found: Condition) -> b
     return partitions.has_expired(connection, table.name, found)
 
 
-def _counted(connection: Connection, table: Table, found: Condition) -> int:
-    return int(
-        connection.exec_driver_sql(
-            f"SELECT count(*) FROM (SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.sql}"
-            f" ORDER BY {quote(found.column or '')} LIMIT {COUNTED_ROWS + 1}) counted"
-        ).scalar_one()
+def _counted(connection: Connection, declared: Declared, cutoff: datetime) -> int:
+    """Up to one more than what is counted, which also stands for what takes long to count."""
+    most = COUNTED_ROWS + 1
+    counted = within(
+        connection, PROBE_MS, lambda: calling.read(connection, declared, [cutoff], Read.COUNTED, limit=most)
     )
-
-
-def _expected_expired(connection: Connection, table: Table, found: Condition) -> int:
-    return expected_rows(connection, f"SELECT 1 FROM ONLY {relation(table.name)} WHERE {found.sql}")
+    return most if counted is TOO_LONG else int(counted)
 
 
 def survey(connection: Connection, target: Target) -> Survey:
-    table = target.declared.table
-    found = condition.at(target.declared, target.cutoff)
+    table, declared = target.declared.table, target.declared
     size = total_bytes(connection, table)
     total = estimate_rows(connection, table)
     if total > EXACT_ROWS:
-        expired = min(_expected_expired(connection, table, found), total)
-        oldest, newest = _extremes(connection, table, found)
+        expired = min(expected_rows(connection, declared, target.cutoff), total)
+        oldest, newest = _extremes(connection, target)
         method = "planner statistics: EXPLAIN"
     else:
-        row = connection.exec_driver_sql(
-            f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
-            f" max({found.instant}) FILTER (WHERE {found.sql}) FROM ONLY {relation(table.name)}"
-        ).one()
-        total, expired, oldest, newest, method = int(row[0]), int(row[1]), row[2], row[3], "scan"
+        total, expired, oldest, newest = calling.read(connection, declared, [target.cutoff], Read.TOTALS)
+        method = "scan"
     return Survey(
         rows=total,
         expired=expired,
@@ -222,21 +236,21 @@ def survey(connection: Connection, target: Target) -> Survey:
     )
 
 
-def _extremes(connection: Connection, table: Table, found: Condition) -> tuple[Any, Any]:
+def _extremes(connection: Connection, target: Target) -> tuple[Any, Any]:
     """Of a large table only an index tells them."""
-    if found.column is None or table.index_on(found.column) is None:
+    expiry = target.declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry) or target.declared.table.index_on(expiry.column) is None:
         return None, None
-    low, high = (
-        connection.exec_driver_sql(
-            f"SELECT {found.instant} FROM ONLY {relation(table.name)} WHERE {found.sql}"
-            f" ORDER BY {quote(found.column)} {order} LIMIT 1"
-        ).scalar()
-        for order in ("ASC", "DESC")
-    )
-    return low, high
+    first, last = (calling.read(connection, target.declared, [target.cutoff], each) for each in (Read.FIRST, Read.LAST))
+    return first, last
 
 
 def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+    """With this role's own right to read: a batch function gives nothing of a row away, and what belongs to a table of
+    another role's runs with no other right than that role's."""
+    function = calling.find(connection, target.declared.table.name)
+    if function is not None and not function.is_own:
+        return []
     found = condition.at(target.declared, target.cutoff)
     table = target.declared.table
     columns = ", ".join(quote(column.name) for column in table.columns)
@@ -247,4 +261,8 @@ def sample(connection: Connection, target: Target, count: int) -> list[Mapping[s
 
 
 def utc(moment: Any) -> datetime | None:
-    return moment.astimezone(UTC) if isinstance(moment, datetime) else None
+    """Of an instant in JSON; None for one that Python cannot hold."""
+    try:
+        return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -22,7 +22,7 @@ RARE_DAYS = 2.0
 # What a table does not set for itself it has from the server; the upper limit is new in PostgreSQL 18.
 _STATE = """
     SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, greatest(s.last_autovacuum, s.last_vacuum) AS cleaned_at,
-           o.running,
+           o.running, current_setting('autovacuum')::boolean AS on_server,
            least(o.threshold + o.scale_factor * greatest(c.reltuples, 0), nullif(o.max_threshold, -1)) AS due_at
       FROM pg_catalog.pg_class c
       JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
@@ -82,7 +82,9 @@ def _settings(table: Table, state: dict[str, Any], deleted_per_day: float) -> It
     if not state["running"]:
         yield Advice(
             text="autovacuum is off, so the space of deleted rows is never reused",
-            statement=f"ALTER TABLE {name} RESET (autovacuum_enabled);",
+            statement=f"ALTER TABLE {name} RESET (autovacuum_enabled);"
+            if state["on_server"]
+            else "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();",
         )
     elif due_at > FEW_DEAD_ROWS and due_at > RARE_DAYS * deleted_per_day > 0:
         wanted = max(int(deleted_per_day), FEW_DEAD_ROWS // 10)

@@ -13,26 +13,26 @@ MUCH_FREE = 0.2
 """Share of the file's pages."""
 
 
-def references(table: Table) -> list[Advice]:
+def references(connection: Connection, table: Table) -> list[Advice]:
     return [
         Advice(
             text=f"foreign key {reference.table.name}({', '.join(reference.columns)}) to {table.name} has no index: "
             "every deleted row scans that table",
-            statement=_create_index(reference.table.name, reference.columns),
+            statement=_create_index(connection, reference.table.name, reference.columns),
         )
         for reference in table.referenced_by
         if not reference.indexed
     ]
 
 
-def indexes(declared: Declared) -> list[Advice]:
+def indexes(connection: Connection, declared: Declared) -> list[Advice]:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry) or declared.table.key or declared.table.index_on(expiry.column):
         return []
     return [
         Advice(
             text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
-            statement=_create_index(declared.table.name.name, (expiry.column,)),
+            statement=_create_index(connection, declared.table.name.name, (expiry.column,)),
         )
     ]
 
@@ -51,6 +51,12 @@ def space(connection: Connection) -> list[Advice]:
     return []
 
 
-def _create_index(table: str, columns: tuple[str, ...]) -> str:
-    name = "_".join((table, *columns))
+def _create_index(connection: Connection, table: str, columns: tuple[str, ...]) -> str:
+    """Under a name that nothing in the file has."""
+    taken = {str(name).lower() for (name,) in connection.exec_driver_sql("SELECT name FROM sqlite_master")}
+    name = wanted = "_".join((table, *columns))
+    number = 1
+    while name.lower() in taken:
+        number += 1
+        name = f"{wanted}_{number}"
     return f"CREATE INDEX {quote(name)} ON {quote(table)} ({', '.join(quote(column) for column in columns)});"

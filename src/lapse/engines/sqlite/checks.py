@@ -8,11 +8,11 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared
-from lapse.engines.sqlite import advice, condition
+from lapse.engines.sqlite import advice, condition, managed
 from lapse.engines.sqlite.names import row_address
 from lapse.errors import Unsupported
 from lapse.model.policy import Policy
-from lapse.model.table import TableKind
+from lapse.model.table import MANAGED_COLUMN, TableKind
 
 
 def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
@@ -36,7 +36,13 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
     condition.at(connection, complete, now, whole=True)
     if policy.hide_expired == "view":
         condition.expired_now(connection, complete)
-    notices = [found.text for found in advice.references(table)]
+    notices = [found.text for found in advice.references(connection, table)]
+    if policy.expire_after is not None:
+        notices += [
+            f"trigger {name} fires once more for each stamp of {MANAGED_COLUMN}: after every INSERT and every UPDATE; "
+            "say AFTER UPDATE OF the columns it is about"
+            for name in managed.fires_twice(connection, table)
+        ]
     if policy.select_as_of_system_time is not None:
         notices.append("ttl_select_as_of_system_time has no effect on SQLite, which has no replicas")
     return notices

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared
 from lapse.engines.sqlite import times
 from lapse.engines.sqlite.expression import Writer
-from lapse.engines.sqlite.names import quote
+from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
+from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import MANAGED_COLUMN, Column, TimeFormat
 
@@ -22,13 +24,20 @@ _NOW_MS = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 class Condition:
     """`sql` decides. `column` and `bound` are set where an index on that column can find the candidates.
 
-    `instant` is SQL for a row's expiry in milliseconds.
+    `instant` is SQL for a row's expiry in milliseconds, before `after` is added to what is read in `zone`.
     """
 
     sql: str
     instant: str
+    after: Interval = Interval()  # noqa: RUF009 - it is frozen
+    zone: str = "UTC"
     column: str | None = None
     bound: str | None = None
+
+    def expiry(self, milliseconds: int | None) -> datetime | None:
+        """The instant at which a row with that `instant` expires."""
+        moment = times.from_milliseconds(milliseconds)
+        return None if moment is None else expiry(moment.replace(tzinfo=None), self.after, ZoneInfo(self.zone))
 
 
 def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
@@ -39,13 +48,16 @@ def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: b
     if isinstance(expiry, ColumnExpiry):
         column = formats.column(expiry.column)
         fmt = formats.of(column.name)
-        limit = times.threshold(column.name, fmt, expiry.after, cutoff, policy.time_zone)
+        zone = policy.zone if fmt is TimeFormat.ISO and not formats.is_managed(column) else "UTC"
+        limit = times.threshold(column.name, fmt, expiry.after, cutoff, zone)
         instant = times.column_milliseconds(column.name, fmt)
-        return Condition(sql=limit.sql, instant=instant, column=column.name, bound=limit.bound)
+        return Condition(
+            sql=limit.sql, instant=instant, after=expiry.after, zone=zone, column=column.name, bound=limit.bound
+        )
     assert declared.expression is not None
-    if policy.time_zone != "UTC":
+    if policy.zone != "UTC":
         raise Unsupported(
-            f"ttl_time_zone = {policy.time_zone!r} cannot be used with an expression on SQLite, which knows no zones",
+            f"ttl_time_zone = {policy.zone!r} cannot be used with an expression on SQLite, which knows no zones",
             hint="use TTL = column + INTERVAL, or store instants in UTC",
         )
     writer = Writer(table=table, now=str(times.milliseconds_of(cutoff)), format_of=formats.of)
@@ -64,16 +76,13 @@ def expired_now(connection: Connection, declared: Declared) -> str:
         return f"({instant} <= {_NOW_MS})"
     column = formats.column(expiry.column)
     fmt = formats.of(column.name)
-    if fmt is TimeFormat.ISO and policy.time_zone != "UTC":
+    if fmt is TimeFormat.ISO and policy.zone != "UTC" and not formats.is_managed(column):
         raise Unsupported(
-            f"ttl_hide_expired = 'view' cannot work with ttl_time_zone = {policy.time_zone!r} on SQLite",
+            f"ttl_hide_expired = 'view' cannot work with ttl_time_zone = {policy.zone!r} on SQLite",
             hint="SQLite knows no time zones: store times in UTC, or leave ttl_hide_expired off",
         )
     earlier = times.shifted_now(expiry.after, -1)
-    name = quote(column.name)
-    if fmt is TimeFormat.ISO:
-        return f"({name} GLOB '{times.ISO_PATTERN}' AND julianday({name}) <= julianday({earlier}))"
-    return f"({times.column_milliseconds(column.name, fmt)} <= {times.text_milliseconds(earlier)})"
+    return f"({times.column_milliseconds(column.name, fmt)} <= {times.plain_milliseconds(earlier)})"
 
 
 class _Formats:
@@ -90,9 +99,13 @@ class _Formats:
             raise Drift(f"table {self._declared.table.name} has no column {name}, which its TTL policy reads")
         return column
 
+    def is_managed(self, column: Column) -> bool:
+        """Stamped by Lapse, as text in UTC."""
+        return column.name == MANAGED_COLUMN and self._declared.policy.expire_after is not None
+
     def of(self, name: str) -> TimeFormat:
         column = self.column(name)
-        if column.name == MANAGED_COLUMN and self._declared.policy.expire_after is not None:
+        if self.is_managed(column):
             return TimeFormat.ISO
         if self._declared.policy.time_format is not None:
             return self._declared.policy.time_format

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,7 @@ from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import quote, row_address
+from lapse.errors import Drift, Retryable
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
 
@@ -35,17 +37,33 @@ PAGE_FACTOR = 20
 MAX_PAGE = 20_000
 INDEX_PAGE = 1_000
 """Index entries looked at together: where times are text, some beyond the cutoff have to be passed over."""
+MOST_LOOKS = 5
+"""Times that a changed schema is looked at before the batch is put off."""
 INCLUSIVE = "="
 """Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
 
 
+class SchemaChanged(Retryable):
+    """What was found may not be what was asked for: ask again."""
+
+
+Look = Callable[[Connection], tuple[Table, Condition]]
+"""The table as it is now and the condition; raises Blocked when it is not the table that was armed."""
+
+
 class SqliteDeleter(KeysetDeleter):
-    """`_find` says where the paths differ; the rest is the same for all."""
+    """`_page` says where the paths differ; the rest is the same for all.
+
+    SQLite counts the changes of its schema. While that number is the one at the last look, the table is the one that
+    was looked at: it is read again after every page and inside the transaction that deletes.
+    """
+
+    _table: Table
+    _condition: Condition
 
     def __init__(
         self,
-        table: Table,
-        condition: Condition,
+        look: Look,
         span: KeyRange,
         cursor: str | None,
         connect: Connect,
@@ -53,22 +71,19 @@ class SqliteDeleter(KeysetDeleter):
         log: LogMover | None,
     ) -> None:
         super().__init__(cursor, connect, atomic)
-        self._table = table
-        self._condition = condition
+        self._look = look
+        self._version: int | None = None
         self._span = span
-        self._name = quote(table.name.name)
-        self._free = _unreferenced(table)
         self._running: Connection | None = None
         self._log = log
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        if self._log is not None:
+            self._log.refuse_to_grow()
         with self._connect() as connection:
             self._running = connection
             try:
-                started = perf_counter()
-                keys, found = self._find(connection, limit)
-                found = replace(found, read_seconds=perf_counter() - started)
-                batch = self._delete_found(connection, keys, found, checkpoint) if keys else found
+                batch = self._step(connection, limit, checkpoint)
             finally:
                 self._running = None
         if self._log is not None:
@@ -78,15 +93,51 @@ class SqliteDeleter(KeysetDeleter):
         self._cursor = batch.cursor
         return batch
 
+    def _step(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+        for _ in range(MOST_LOOKS):
+            with suppress(SchemaChanged):
+                started = perf_counter()
+                keys, found = self._find(connection, limit)
+                found = replace(found, read_seconds=perf_counter() - started)
+                return self._delete_found(connection, keys, found, checkpoint) if keys else found
+        raise Retryable("the schema of the database keeps changing")
+
+    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        if self._version is None:
+            version = _schema_version(connection)
+            self._table, self._condition = self._look(connection)
+            self._version = version
+        try:
+            found = self._page(connection, limit)
+        except Drift:
+            self._refuse_changed(connection)
+            raise
+        self._refuse_changed(connection)
+        return found
+
+    def _refuse_changed(self, connection: Connection) -> None:
+        if _schema_version(connection) != self._version:
+            self._version = None
+            raise SchemaChanged("the schema was changed")
+
+    @abstractmethod
+    def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
+
     def _delete_found(self, connection: Connection, keys: list[Key], found: Batch, checkpoint: Checkpoint) -> Batch:
         started = perf_counter()
         with self._atomic(connection):
+            self._refuse_changed(connection)
             deleted = self._delete(connection, keys)
             held = self._count_left(connection, keys) if deleted < len(keys) else 0
             batch = replace(found, selected=len(keys), deleted=deleted, held=held)
             checkpoint(connection, batch)
         seconds = perf_counter() - started
         return replace(batch, locked_seconds=seconds, busy_seconds=seconds)
+
+    @property
+    def _name(self) -> str:
+        return quote(self._table.name.name)
 
     def interrupt(self) -> None:
         running = self._running
@@ -102,7 +153,9 @@ class SqliteDeleter(KeysetDeleter):
         """How many of the keys have expired and are still there: something refers to them. The rest were renewed."""
 
     def _delete_sql(self, bound: str) -> str:
-        return GuardedDelete(table=self._name, condition=self._condition.sql, bound=bound, extra=self._free).sql()
+        return GuardedDelete(
+            table=self._name, condition=self._condition.sql, bound=bound, extra=_unreferenced(self._table)
+        ).sql()
 
     def _count_sql(self, bound: str) -> str:
         return f"SELECT count(*) FROM {self._name} WHERE {bound} AND {self._condition.sql}"
@@ -135,7 +188,7 @@ class RowidDeleter(_RowidKeys):
         super().__init__(*args)
         self._window = FIRST_WINDOW
 
-    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+    def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         end = int(self._span.end) if self._span.end is not None else None
         first = self._next_row(connection, end)
         if first is None:
@@ -182,7 +235,7 @@ class IndexDeleter(_RowidKeys):
         super().__init__(*args)
         self._index = index
 
-    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+    def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         assert self._condition.column is not None
         column = quote(self._condition.column)
         after, parameters = "", ()
@@ -204,7 +257,7 @@ class IndexDeleter(_RowidKeys):
 class KeyDeleter(SqliteDeleter):
     """Tables without row ids: pages of the primary key, compared as a row value."""
 
-    def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+    def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         columns = ", ".join(quote(column) for column in self._table.key)
         page = min(limit * PAGE_FACTOR, MAX_PAGE)
         bounds, parameters = self._bounds()
@@ -248,6 +301,10 @@ class KeyDeleter(SqliteDeleter):
         return sum(int(connection.exec_driver_sql(sql, key).scalar_one()) for key in keys)
 
 
+def _schema_version(connection: Connection) -> int:
+    return int(connection.exec_driver_sql("PRAGMA schema_version").scalar_one())
+
+
 def encode_key(key: Sequence[Any]) -> str:
     return json.dumps([_encoded(part) for part in key])
 
@@ -278,12 +335,14 @@ def _unreferenced(table: Table) -> str:
     for reference in table.holding_references:
         alias = "lapse_child"
         pairs = " AND ".join(
-            f"{alias}.{quote(child)} = {quote(table.name.name)}.{quote(parent)}"
+            # In this order: as in a foreign key, the collation of the row referred to decides.
+            f"{quote(table.name.name)}.{quote(parent)} = {alias}.{quote(child)}"
             for child, parent in zip(reference.columns, reference.referred, strict=True)
         )
-        if reference.table.name == table.name.name and not table.key:
+        if reference.table.name == table.name.name:
             # A row that refers to itself goes with itself.
-            address = row_address(table)
-            pairs += f" AND {alias}.{address} <> {quote(table.name.name)}.{address}"
+            address = [quote(column) for column in table.key] or [row_address(table)]
+            same = " AND ".join(f"{alias}.{part} IS {quote(table.name.name)}.{part}" for part in address)
+            pairs += f" AND NOT ({same})"
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {quote(reference.table.name)} AS {alias} WHERE {pairs})")
     return " AND ".join(conditions)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path as FilePath
 from time import perf_counter
@@ -15,18 +18,37 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock, SystemClock
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Survey, Target
+from lapse.engines.base import (
+    Advice,
+    Consequences,
+    Declared,
+    Deleter,
+    Engine,
+    Expiring,
+    Gauge,
+    Place,
+    Survey,
+    Target,
+)
+from lapse.engines.consequences import follow
 from lapse.engines.features import Features
-from lapse.engines.sqlite import advice, checks, condition, forecast, inspect, managed, session, times
+from lapse.engines.sqlite import advice, checks, condition, forecast, inspect, managed, session
+from lapse.engines.sqlite import armed as arming
+from lapse.engines.sqlite.condition import Condition
+from lapse.engines.sqlite.consequences import SqliteKin
 from lapse.engines.sqlite.delete import INCLUSIVE, IndexDeleter, KeyDeleter, RowidDeleter, encode_key
 from lapse.engines.sqlite.log import LogMover
-from lapse.engines.sqlite.names import insert_trigger, quote, update_trigger
+from lapse.engines.sqlite.names import quote
 from lapse.errors import (
+    Blocked,
     LapseError,
+    TableNotFound,
     UnsupportedUrl,
 )
+from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
+from lapse.model.settings import Settings
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 MINIMUM_VERSION = (3, 37)
@@ -47,6 +69,7 @@ class SqliteEngine(Engine):
         partitions=False,
         row_locks=False,
         concurrent_writers=False,
+        keeps_columns=True,
         replicas=False,
         failover_looks_like_a_copy=False,
         target_seconds=0.013,
@@ -63,7 +86,10 @@ class SqliteEngine(Engine):
         # A private file stands in for a database in memory, which only one connection could see.
         self.path = FilePath(session.scratch_file() if self._scratch else str(url.database))
         super().__init__(session.open_database(url, self.path), clock or SystemClock())
+        self.user_database = session.open_for_users(self.path)
         self._deleting = session.open_database(url, self.path, deleting=True)
+        # Not on the deleters' connections, whose cache of pages is worth keeping.
+        self._log = LogMover(self.connection)
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -102,6 +128,14 @@ class SqliteEngine(Engine):
     def describe(self, connection: Connection, name: TableName) -> Table:
         return inspect.describe(connection, name)
 
+    def full_name(self, connection: Connection, name: TableName) -> TableName:
+        if name.schema not in (None, "main", "temp"):
+            raise TableNotFound(f"{name} is in an attached database, where no policy can be")
+        return super().full_name(connection, name)
+
+    def comparable(self, connection: Connection, name: TableName) -> TableName:
+        return TableName(name.name.lower(), None if name.schema == "main" else name.schema)
+
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
@@ -111,7 +145,27 @@ class SqliteEngine(Engine):
         ).scalar_one()
         return str(sql)
 
+    @contextmanager
+    def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
+        with self.errors(), session.limited(connection, seconds):
+            yield
+
+    def place(self, connection: Connection) -> Place | None:
+        """The file, by its number and by its path on this machine."""
+        if self._scratch:
+            return None
+        found = self.path.stat()
+        endpoint = f"{socket.gethostname()}:{self.path.resolve()}"
+        return Place(incarnation=f"{found.st_dev}:{found.st_ino}", endpoint=endpoint)
+
     # Policies
+
+    def arm(self, connection: Connection, declared: Declared) -> str:
+        return arming.arm(connection, declared)
+
+    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+        arming.check(connection, declared, armed)
+        return armed
 
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(connection, declared, previous, self.now(connection))
@@ -126,6 +180,8 @@ class SqliteEngine(Engine):
         if policy.expire_after is not None:
             if table.column(MANAGED_COLUMN) is None:
                 managed.add_column(connection, table, policy.expire_after, self.now(connection))
+            else:
+                managed.stamp_unstamped(connection, table, policy.expire_after)
             table = self.describe(connection, table.name)
             managed.create_triggers(connection, table, policy.expire_after)
         if policy.hide_expired == "view":
@@ -133,8 +189,6 @@ class SqliteEngine(Engine):
             managed.create_view(connection, fresh)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
-        for trigger in (insert_trigger(old.name), update_trigger(old.name)):
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {quote(trigger)}")
         managed.drop_view(connection, old.name)
         self.install(connection, declared, declared.policy)
 
@@ -148,7 +202,11 @@ class SqliteEngine(Engine):
         return managed.missing_parts(connection, declared)
 
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
-        return [*advice.references(declared.table), *advice.indexes(declared), *advice.space(connection)]
+        return [
+            *advice.references(connection, declared.table),
+            *advice.indexes(connection, declared),
+            *advice.space(connection),
+        ]
 
     # Deleting
 
@@ -209,15 +267,27 @@ class SqliteEngine(Engine):
         return connection.exec_driver_sql(f"SELECT 1 FROM {name} WHERE {expired} LIMIT 1").first() is None
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
-        table = target.declared.table
         with self.connection() as connection:
-            compiled = condition.at(connection, target.declared, target.cutoff)
-            # Not on the deleter's connection, whose cache of pages is worth keeping.
-            log = LogMover(self.connection) if session.has_log(connection) else None
-        parts = (table, compiled, span, cursor, self._impatient, self.atomic, log)
+            log = self._log if session.has_log(connection) else None
+        look = partial(self._look, target)
+        parts = (look, span, cursor, self._impatient, self.atomic, log)
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
-        return KeyDeleter(*parts) if table.key else RowidDeleter(*parts)
+        return KeyDeleter(*parts) if target.declared.table.key else RowidDeleter(*parts)
+
+    def _look(self, target: Target, connection: Connection) -> tuple[Table, Condition]:
+        try:
+            table = self.describe(connection, target.declared.table.name)
+        except TableNotFound as error:
+            name = target.declared.table.name
+            raise Blocked(
+                BlockCode.TABLE_GONE,
+                f"table {name} does not exist any more",
+                hint="lapse doctor URL --repair forgets its policy",
+            ) from error
+        declared = replace(target.declared, table=table)
+        arming.check(connection, declared, target.armed)
+        return table, condition.at(connection, declared, target.cutoff)
 
     @contextmanager
     def _impatient(self) -> Iterator[Connection]:
@@ -236,8 +306,8 @@ class SqliteEngine(Engine):
         return Survey(
             rows=int(rows),
             expired=int(expired),
-            oldest=times.from_milliseconds(oldest),
-            newest=times.from_milliseconds(newest),
+            oldest=found.expiry(oldest),
+            newest=found.expiry(newest),
             bytes=None if size is None or not rows else size * int(expired) // int(rows),
             exact=True,
             method="scan",
@@ -255,6 +325,13 @@ class SqliteEngine(Engine):
             f"SELECT {columns} FROM {quote(target.declared.table.name.name)} WHERE {found.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
+
+    def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
+        return follow(SqliteKin(self, connection, target), expired, seconds)
+
+    def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        log = self._log.gauge()
+        return [] if log is None else [log]
 
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Incremental vacuum in steps of a few milliseconds; only where the file was made for it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from lapse.engines.expression import ExpressionWriter, json_path, turned
 from lapse.engines.sqlite import times
-from lapse.engines.sqlite.names import literal, quote
+from lapse.engines.sqlite.names import column as column_name
+from lapse.engines.sqlite.names import literal
 from lapse.errors import Unsupported
 from lapse.model import expression as ex
 from lapse.model.expression import Node
@@ -30,7 +32,7 @@ class Writer(ExpressionWriter):
     booleans = ("0", "1")
 
     def quote(self, name: str) -> str:
-        return quote(name)
+        return column_name(name)
 
     def literal(self, text: str) -> str:
         return literal(text)
@@ -39,7 +41,9 @@ class Writer(ExpressionWriter):
         return times.is_declared_time(column)
 
     def column_time(self, column: Column) -> str:
-        return times.column_milliseconds(column.name, self.format_of(column.name))
+        return times.column_milliseconds(
+            column.name, self.format_of(column.name), never=self.never, compared=self.compared
+        )
 
     def instant(self, moment: datetime) -> str:
         return str(times.milliseconds_of(moment))
@@ -52,12 +56,16 @@ class Writer(ExpressionWriter):
     def from_seconds(self, seconds: str) -> str:
         return f"CAST(({seconds}) * 1000 AS INTEGER)"
 
-    def start_of_day(self, instant: str) -> str:
+    def from_number(self, number: str, fmt: TimeFormat, then: str) -> str:
+        # A text is larger than any number, whatever its digits say.
+        return super().from_number(f"({number} + 0)", fmt, then)
+
+    def start_of_day(self, wall: str) -> str:
         """The remainder of a time before 1970 is negative, hence twice."""
-        return f"({instant} - ({instant} % {_DAY} + {_DAY}) % {_DAY})"
+        return f"({wall} - ({wall} % {_DAY} + {_DAY}) % {_DAY})"
 
     def text_time(self, text: str) -> str:
-        return times.text_milliseconds(text)
+        return times.text_milliseconds(text, never=self.never)
 
     def cast(self, value: str, kind: str) -> str | None:
         if kind == "boolean":
@@ -88,5 +96,8 @@ class Writer(ExpressionWriter):
 
 
 def _glob(pattern: str) -> str:
-    special = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
-    return "".join(special.get(character, character) for character in pattern)
+    """A backslash takes the meaning from the character behind it, as in the other engines' LIKE."""
+    special = {"%": "*", "_": "?"}
+    literally = {"*": "[*]", "?": "[?]", "[": "[[]"}
+    parts = re.findall(r"\\?.", pattern, re.DOTALL)
+    return "".join(special.get(part) or literally.get(part[-1], part[-1]) for part in parts)

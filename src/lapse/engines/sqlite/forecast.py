@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Declared, Expiring
 from lapse.engines.buckets import bucket, running_totals
-from lapse.engines.sqlite import condition, times
+from lapse.engines.sqlite import condition
 from lapse.engines.sqlite.names import quote, row_address
 from lapse.model.table import Table
 
@@ -39,7 +39,7 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
         counts=running_totals([(row[0], row[1]) for row in rows], len(instants)),
         rows=total,
         bytes=table_bytes(connection, table.name.name),
-        oldest=_oldest(rows),
+        oldest=min((row[2] for row in rows if row[2] is not None), default=None),
         exact=True,
         method="scan",
     )
@@ -58,13 +58,8 @@ def _sampled(
     connection: Connection, declared: Declared, instants: Sequence[datetime], low: int, high: int
 ) -> Expiring | None:
     """Each point is a row id that may or may not be there: how many are says how many rows there are."""
+    drawn, points = sample_points(low, high)
     span = high - low + 1
-    stride = max(span // SAMPLE_POINTS, 1)
-    points = span // stride
-    drawn = (
-        f"WITH RECURSIVE point (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM point WHERE i < {points - 1})"
-        f" SELECT {low} + i * {stride} + (i * {_JITTER}) % {stride} FROM point"
-    )
     rows = _rows(connection, declared, instants, f" WHERE {row_address(declared.table)} IN ({drawn})")
     hits = sum(row[1] for row in rows)
     if hits < MIN_HITS:
@@ -76,7 +71,7 @@ def _sampled(
         counts=tuple(round(count * weight) for count in counts),
         rows=total,
         bytes=round(sum(row[3] for row in rows) * weight),
-        oldest=_oldest(rows),
+        oldest=min((row[2] for row in rows if row[2] is not None), default=None),
         exact=False,
         method=f"sample of {hits:,} rows",
         # Two standard deviations where half of the rows have expired, which is where they are largest.
@@ -84,10 +79,21 @@ def _sampled(
     )
 
 
+def sample_points(low: int, high: int) -> tuple[str, int]:
+    """A query for row ids spread over the table, and how many they are."""
+    span = high - low + 1
+    stride = max(span // SAMPLE_POINTS, 1)
+    points = span // stride
+    return (
+        f"WITH RECURSIVE point (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM point WHERE i < {points - 1})"
+        f" SELECT {low} + i * {stride} + (i * {_JITTER}) % {stride} FROM point"
+    ), points
+
+
 def _rows(
     connection: Connection, declared: Declared, instants: Sequence[datetime], where: str
-) -> list[tuple[int, int, int | None, int]]:
-    """(bucket, rows, earliest time in milliseconds, bytes of the values)."""
+) -> list[tuple[int, int, datetime | None, int]]:
+    """(bucket, rows, earliest expiry, bytes of the values)."""
     conditions = [condition.at(connection, declared, instant) for instant in instants]
     widths = [f"coalesce(length(CAST({quote(c.name)} AS BLOB)), 0)" for c in declared.table.columns]
     size = f"sum({' + '.join(widths)} + {_ROW_OVERHEAD_BYTES})" if where else "0"
@@ -96,11 +102,7 @@ def _rows(
         f"SELECT {number}, count(*), min({conditions[0].instant}), {size}"
         f" FROM {quote(declared.table.name.name)}{where} GROUP BY 1"
     )
-    return [(int(row[0]), int(row[1]), row[2], int(row[3])) for row in found]
-
-
-def _oldest(rows: list[tuple[int, int, int | None, int]]) -> datetime | None:
-    return times.from_milliseconds(min((row[2] for row in rows if row[2] is not None), default=None))
+    return [(int(row[0]), int(row[1]), conditions[0].expiry(row[2]), int(row[3])) for row in found]
 
 
 def table_bytes(connection: Connection, table: str) -> int | None:

@@ -8,11 +8,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.errors import TableNotFound, Unsupported
-from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
+from lapse.model.table import CATALOG_TABLES, Column, FkAction, Index, Reference, Table, TableKind, TableName
 
 _KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL, "shadow": TableKind.SYSTEM}
 _HIDDEN_VIRTUAL_COLUMN = 1
-_OWN_PREFIX = "lapse_"
 
 
 def describe(connection: Connection, name: TableName) -> Table:
@@ -28,7 +27,7 @@ def describe(connection: Connection, name: TableName) -> Table:
     kind = _KINDS.get(str(row["type"]), TableKind.SYSTEM)
     if schema == "temp" and kind is not TableKind.VIEW:
         kind = TableKind.TEMPORARY
-    if real.startswith("sqlite_"):
+    if real.startswith("sqlite_") or real in CATALOG_TABLES:
         kind = TableKind.SYSTEM
     columns = _rows(connection, "SELECT * FROM pragma_table_xinfo(?)", real)
     primary_key = tuple(str(c["name"]) for c in sorted(columns, key=lambda c: int(c["pk"])) if c["pk"])
@@ -49,7 +48,7 @@ def table_names(connection: Connection) -> list[TableName]:
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
         " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
     )
-    return [TableName(str(row["name"])) for row in rows if not str(row["name"]).startswith(_OWN_PREFIX)]
+    return [TableName(str(row["name"])) for row in rows if str(row["name"]) not in CATALOG_TABLES]
 
 
 def _table_row(connection: Connection, name: TableName) -> dict[str, Any] | None:

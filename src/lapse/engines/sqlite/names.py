@@ -5,6 +5,7 @@ from __future__ import annotations
 from lapse.errors import Unsupported
 from lapse.model.table import Table
 
+MARK_PREFIX = "lapse_armed_"
 _ROW_ADDRESSES = ("rowid", "_rowid_", "oid")
 
 
@@ -12,6 +13,13 @@ def quote(name: str) -> str:
     if "\0" in name:
         raise Unsupported(f"the name {name!r} contains a zero byte")
     return '"' + name.replace('"', '""') + '"'
+
+
+def column(name: str) -> str:
+    """A column in an expression. SQLite reads a name in double quotes as text where there is no such column."""
+    if "\0" in name:
+        raise Unsupported(f"the name {name!r} contains a zero byte")
+    return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:

@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from lapse.errors import (
     DatabaseError,
@@ -31,6 +32,8 @@ DELETE_MS = 20
 """How long a delete waits for it: the application goes first."""
 DELETE_CACHE_KIB = 65_536
 """A batch touches two pages a row, in no order: what does not fit is written twice, under the lock."""
+LOOKS_EVERY = 10_000
+"""Steps of SQLite's machine, well below a millisecond, between two looks at the time."""
 _RETRYABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _NO_TRANSACTION = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "PRAGMA", "VACUUM", "ATTACH", "DETACH", ""})
 
@@ -39,6 +42,11 @@ def scratch_file() -> str:
     handle, path = tempfile.mkstemp(prefix="lapse-", suffix=".db")
     os.close(handle)
     return path
+
+
+def open_for_users(path: Path) -> Engine:
+    """Connections as SQLite makes them."""
+    return create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
 
 
 def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
@@ -53,12 +61,19 @@ def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute(f"PRAGMA busy_timeout = {DELETE_MS if deleting else PATIENT_MS}")
         record.info["synchronous"] = raw.execute("PRAGMA synchronous").fetchone()[0]
+        record.info["file"] = _file_at(path)
         if deleting:
             raw.execute(f"PRAGMA cache_size = -{DELETE_CACHE_KIB}")
             # A condition with functions makes SQLite keep a copy of every page it changes until the statement ends.
             raw.execute("PRAGMA temp_store = MEMORY")
             # The deleter does it itself, after the lock is released.
             raw.execute("PRAGMA wal_autocheckpoint = 0")
+
+    @event.listens_for(database, "checkout")
+    def _check_file(raw: sqlite3.Connection, record: ConnectionPoolEntry, proxy: object) -> None:
+        """Another file may have been put in this one's place: what is written to the old one is lost."""
+        if record.info["file"] != _file_at(path):
+            raise DisconnectionError("the file was replaced")
 
     @event.listens_for(database, "checkout")
     def _trust_the_log(raw: sqlite3.Connection, record: ConnectionPoolEntry, proxy: object) -> None:
@@ -68,6 +83,14 @@ def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
             raw.execute(f"PRAGMA synchronous = {'NORMAL' if wal else record.info['synchronous']}")
 
     return database
+
+
+def _file_at(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DatabaseUnavailable(f"the file {path} cannot be read: {error.strerror}") from error
+    return found.st_dev, found.st_ino
 
 
 def has_log(connection: Connection) -> bool:
@@ -103,6 +126,19 @@ def atomic(connection: Connection) -> Iterator[None]:
             if nested:
                 connection.exec_driver_sql(commit)
         raise
+
+
+@contextmanager
+def limited(connection: Connection, seconds: float) -> Iterator[None]:
+    """A statement that takes longer is interrupted, and one that meets a lock gives up at once."""
+    driver, until = raw(connection), monotonic() + seconds
+    driver.set_progress_handler(lambda: monotonic() > until, LOOKS_EVERY)
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, 0)
+        driver.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
 
 
 def begin_implicitly(driver: Any, verb: str) -> None:

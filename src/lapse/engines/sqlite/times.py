@@ -11,22 +11,18 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
+from lapse.engines.plausible import BANDS, NEVER
+from lapse.engines.sqlite.names import column as column_name
 from lapse.engines.sqlite.names import quote
-from lapse.engines.walltime import safe_wall_clock
+from lapse.engines.walltime import expired_wall_clock
 from lapse.errors import Unsupported
 from lapse.model.interval import MILLISECOND, Interval
 from lapse.model.table import Column, Table, TimeFormat
 
-ISO_PATTERN = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
+_DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
+_CLOCK = "[T ][0-2][0-9]:[0-5][0-9]*"
 _UNIX_EPOCH_JULIAN = "2440587.5"
 _MS_PER_DAY = "86400000.0"
-
-_BANDS = (
-    (TimeFormat.JULIAN, 1_000_000.0, 5_400_000.0),
-    (TimeFormat.UNIX, 1e8, 2.6e10),
-    (TimeFormat.UNIX_MS, 1e11, 2.6e13),
-)
-"""Numbers from the years 1973 to 2790 fall into exactly one of these, so a number tells its own unit."""
 
 LARGEST_OFFSET = timedelta(hours=14)
 """How far ahead of UTC a zone can be: text with an offset may carry a later date than its instant."""
@@ -42,21 +38,22 @@ def is_declared_time(column: Column) -> bool:
 def detect(connection: Connection, table: Table, column: Column, *, whole: bool) -> TimeFormat:
     """How `column` stores time. `whole` reads every row (at declaration), otherwise a sample from both ends.
 
-    An empty column is taken for the format whose instants are latest, so a wrong guess never expires a row early.
+    Values that say "never" tell nothing. What is no time at all is refused at declaration, and later never expires. An
+    empty column is taken for the format whose instants are latest, so a wrong guess never expires a row early.
     """
     found = _seen_formats(connection, table, column, whole=whole)
-    if len(found) > 1:
+    formats = [TimeFormat(word) for word in sorted(found) if word in list(TimeFormat)]
+    if len(formats) > 1 or (whole and formats and len(found) > 1):
         kinds = ", ".join(sorted(found))
         raise Unsupported(
             f"column {column.name} of {table.name} holds a mixture of times: {kinds}",
             hint="make the column uniform, or say which it is with ttl_time_format; other values then never expire",
         )
+    if formats:
+        return formats[0]
     if found:
-        (word,) = found
-        if word in list(TimeFormat):
-            return TimeFormat(word)
         raise Unsupported(
-            f"column {column.name} of {table.name} does not hold times: found {word}",
+            f"column {column.name} of {table.name} does not hold times: found {', '.join(sorted(found))}",
             hint="times are ISO-8601 text, unix seconds, unix milliseconds or Julian days; see ttl_time_format",
         )
     return _declared_format(table, column)
@@ -79,7 +76,7 @@ def _declared_format(table: Table, column: Column) -> TimeFormat:
 
 
 def _seen_formats(connection: Connection, table: Table, column: Column, *, whole: bool) -> set[str]:
-    name, source = quote(column.name), quote(table.name.name)
+    name, source = column_name(column.name), quote(table.name.name)
     if not whole:
         order = "rowid" if not table.key else ", ".join(quote(part) for part in table.key)
         descending = ", ".join(f"{part} DESC" for part in order.split(", "))
@@ -87,13 +84,13 @@ def _seen_formats(connection: Connection, table: Table, column: Column, *, whole
             f"SELECT * FROM (SELECT {name} FROM {source} ORDER BY {way} LIMIT {_SAMPLE})" for way in (order, descending)
         ]
         source = f"({' UNION ALL '.join(ends)})"
-    bands = " ".join(f"WHEN {name} >= {low!r} AND {name} < {high!r} THEN '{word.value}'" for word, low, high in _BANDS)
+    bands = " ".join(f"WHEN {name} >= {low} AND {name} < {high} THEN '{word}'" for word, (low, high) in BANDS.items())
     sql = (
         f"SELECT DISTINCT CASE"
-        f" WHEN typeof({name}) = 'text' AND {name} GLOB '{ISO_PATTERN}' AND julianday({name}) IS NOT NULL THEN 'iso'"
+        f" WHEN typeof({name}) = 'text' AND {_is_iso(name)} THEN 'iso'"
         f" WHEN typeof({name}) = 'text' THEN 'text that is no ISO-8601 time'"
         f" WHEN typeof({name}) = 'blob' THEN 'blobs'"
-        f" {bands} ELSE 'numbers that are no time' END FROM {source} WHERE {name} IS NOT NULL"
+        f" {bands} ELSE 'numbers that are no time' END FROM {source} WHERE {name} NOT IN (0, -1)"
     )
     return {str(row[0]) for row in connection.exec_driver_sql(sql)}
 
@@ -110,53 +107,85 @@ class Threshold:
 
 
 def threshold(column: str, fmt: TimeFormat, interval: Interval, cutoff: datetime, zone: str) -> Threshold:
-    name = quote(column)
+    name = column_name(column)
     instant = interval.subtracted_from(cutoff.astimezone(UTC))
     if fmt is TimeFormat.ISO:
-        wall = interval.subtracted_from(safe_wall_clock(cutoff, ZoneInfo(zone)))
-        return _iso_threshold(name, instant, wall)
+        return _iso_threshold(name, instant, expired_wall_clock(cutoff, interval, ZoneInfo(zone)))
     if fmt is TimeFormat.JULIAN:
-        bound = f"{name} <= julianday('{_iso(instant)}')"
+        last = f"julianday('{_iso(instant)}')"
     else:
-        bound = f"{name} <= {_milliseconds(instant) if fmt is TimeFormat.UNIX_MS else _seconds(instant)}"
+        last = str(_milliseconds(instant)) if fmt is TimeFormat.UNIX_MS else _seconds(instant)
+    bound = f"{name} >= {BANDS[fmt][0]} AND {name} <= {last}"
     return Threshold(sql=f"({bound} AND typeof({name}) IN ('integer', 'real'))", bound=bound)
 
 
 def _iso_threshold(name: str, instant: datetime, wall: datetime) -> Threshold:
-    """Text with `Z` or an offset is an instant, text without is wall-clock time in the policy's zone."""
+    """Text with `Z` or an offset is an instant, text without is wall-clock time in the policy's zone.
+
+    The bounds are no numbers, even with half a date, so that they stay text beside a column of numeric affinity.
+    """
     latest = max(instant.replace(tzinfo=None) + LARGEST_OFFSET, wall) + timedelta(days=1)
-    bound = f"{name} < '{latest:%Y-%m-%d}'"
+    bound = f"{name} >= '1000-' AND {name} < '{latest.date().isoformat()}'"
     exact = f"julianday({name}) <= julianday('{_iso(wall)}')"
     if instant.replace(tzinfo=None) != wall:
         zoned = f"(substr({name}, 11) GLOB '*[-+Zz]*')"
         exact = f"CASE WHEN {zoned} THEN julianday({name}) <= julianday('{_iso(instant)}') ELSE {exact} END"
-    return Threshold(sql=f"({bound} AND {name} GLOB '{ISO_PATTERN}' AND {exact})", bound=bound)
+    return Threshold(sql=f"({bound} AND {exact} AND {_is_iso(name)})", bound=bound)
 
 
-def column_milliseconds(column: str, fmt: TimeFormat) -> str:
-    """SQL for a column's instant in milliseconds; NULL for values that are no time."""
-    name = quote(column)
+def _is_iso(sql: str) -> str:
+    """Is a text a time in ISO 8601? SQLite itself takes 30 February for a day, and 24:59 for a time of day."""
+    day, clock = f"substr({sql}, 1, 10)", f"substr({sql}, 11)"
+    return (
+        f"({sql} GLOB '{_DATE}' AND date({day}, '+0 days') = {day} AND julianday({sql}) IS NOT NULL"
+        f" AND (length({sql}) = 10 OR ({clock} GLOB '{_CLOCK}' AND substr({sql}, 12, 2) < '24')))"
+    )
+
+
+def column_milliseconds(column: str, fmt: TimeFormat, *, never: bool = False, compared: bool = False) -> str:
+    """SQL for a column's instant in milliseconds; NULL for values that are no time.
+
+    What says "never" is NULL, or with `never` far ahead; for a comparison text is as it is.
+    """
+    name = column_name(column)
     if fmt is TimeFormat.ISO:
-        return text_milliseconds(name)
-    numeric = f"typeof({name}) IN ('integer', 'real')"
+        return text_milliseconds(name, never=never, compared=compared)
     if fmt is TimeFormat.UNIX_MS:
         value = f"CAST({name} AS INTEGER)"
     elif fmt is TimeFormat.UNIX:
         value = f"CAST({name} * 1000 AS INTEGER)"
     else:
         value = _julian_to_milliseconds(name)
-    return f"(CASE WHEN {numeric} THEN {value} END)"
+    low, high = BANDS[fmt]
+    otherwise = f" ELSE {_milliseconds(NEVER)}" if never else ""
+    sane = f"CASE WHEN {name} >= {low} AND {name} < {high} THEN {value}{otherwise} END"
+    return f"(CASE WHEN typeof({name}) IN ('integer', 'real') THEN {sane} END)"
 
 
-def text_milliseconds(sql: str) -> str:
-    return f"(CASE WHEN {sql} GLOB '{ISO_PATTERN}' THEN {_julian_to_milliseconds(f'julianday({sql})')} END)"
+def text_milliseconds(sql: str, *, never: bool = False, compared: bool = False) -> str:
+    """Offsets may be written without minutes or colon, which SQLite does not read."""
+    normal = (
+        f"(CASE WHEN {sql} GLOB '*:*[-+][0-9][0-9]' THEN {sql} || ':00'"
+        f" WHEN {sql} GLOB '*:*[-+][0-9][0-9][0-9][0-9]'"
+        f" THEN substr({sql}, 1, length({sql}) - 2) || ':' || substr({sql}, -2) ELSE {sql} END)"
+    )
+    value = _julian_to_milliseconds(f"julianday({normal})")
+    if not compared:
+        otherwise = f" ELSE {_milliseconds(NEVER)}" if never else ""
+        value = f"CASE WHEN {sql} >= '1000-' AND {sql} < '9999-' THEN {value}{otherwise} END"
+    return f"(CASE WHEN typeof({sql}) = 'text' AND {_is_iso(normal)} THEN {value} END)"
+
+
+def plain_milliseconds(sql: str) -> str:
+    """Of text that SQLite itself has written."""
+    return _julian_to_milliseconds(f"julianday({sql})")
 
 
 def months_later(milliseconds: str, months: int) -> str:
     """Calendar months added to an instant, clamped to the end of a shorter month as everywhere in Lapse."""
     moment = f"{milliseconds} / 1000.0, 'unixepoch'"
     shifted = clamped_date(moment, months)
-    return f"({text_milliseconds(f'({shifted} || strftime({chr(39)} %H:%M:%f{chr(39)}, {moment}))')})"
+    return plain_milliseconds(f"({shifted} || strftime(' %H:%M:%f', {moment}))")
 
 
 def clamped_date(moment: str, months: int) -> str:
@@ -185,7 +214,11 @@ def milliseconds_of(moment: datetime) -> int:
 
 
 def from_milliseconds(value: int | None) -> datetime | None:
-    return None if value is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=value)
+    """None, too, where the year has more than four digits."""
+    try:
+        return None if value is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=value)
+    except OverflowError:
+        return None
 
 
 def _julian_to_milliseconds(sql: str) -> str:
@@ -193,7 +226,7 @@ def _julian_to_milliseconds(sql: str) -> str:
 
 
 def _iso(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03}"
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
 
 
 def _milliseconds(moment: datetime) -> int:

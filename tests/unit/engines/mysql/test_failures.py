@@ -13,8 +13,10 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    NotPermitted,
     Retryable,
     RowUndeletable,
+    TooSlow,
 )
 
 
@@ -23,7 +25,7 @@ from lapse.errors import (
     [
         (1205, Retryable),
         (1213, Retryable),
-        (1969, Retryable),
+        (1969, TooSlow),
         (1197, Retryable),
         (1317, Interrupted),
         (1451, RowUndeletable),
@@ -35,7 +37,7 @@ from lapse.errors import (
         (1047, DatabaseUnavailable),
         (1290, DatabaseUnavailable),
         (1045, DatabaseUnavailable),
-        (1142, DatabaseError),
+        (1142, NotPermitted),
         (1064, DatabaseError),
     ],
 )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import make_url
 
+from lapse.catalog import schema
 from lapse.engines.guard import GuardedDelete
 from lapse.engines.mysql import keys, references, session, times
 from lapse.engines.mysql.delete import Plan
@@ -16,7 +17,7 @@ from lapse.engines.mysql.names import literal, live_view, quote, source, update_
 from lapse.engines.mysql.session import Flavour
 from lapse.errors import Drift, LapseError, Unsupported, UnsupportedUrl
 from lapse.model.interval import DAY, HOUR, Interval
-from lapse.model.table import Column, FkAction, Reference, Table, TableKind, TableName
+from lapse.model.table import CATALOG_TABLES, Column, FkAction, Reference, Table, TableKind, TableName
 
 ID = Walk(index="PRIMARY", parts=(Part(column="id", form=Form.NUMBER),))
 PLAN = Plan(source="`t`", key=ID, condition="`ts` <= 5", comment="/* lapse ttl t */")
@@ -119,7 +120,7 @@ def test_flavours(text: str, product: str, version: tuple[int, ...]) -> None:
     assert flavour.can_refuse_to_wait == flavour.reads_the_table_it_deletes_from == (product == "MariaDB")
 
 
-@pytest.mark.parametrize("text", ["5.7.44", "10.5.1-MariaDB", "nonsense"])
+@pytest.mark.parametrize("text", ["5.7.44", "8.0.22", "10.5.1-MariaDB", "nonsense"])
 def test_old_servers_are_refused(text: str) -> None:
     with pytest.raises(UnsupportedUrl, match="Lapse needs"):
         Flavour.from_text(text).check()
@@ -128,7 +129,7 @@ def test_old_servers_are_refused(text: str) -> None:
 def test_sessions_are_the_same_everywhere() -> None:
     first, second = session.session_statements(deleting=False, by_key_only=False, binlog=True)
     assert "time_zone = '+00:00'" in first and "sql_mode = 'STRICT_TRANS_TABLES" in first
-    assert second == "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    assert second == "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
     quiet = session.session_statements(deleting=True, by_key_only=True, binlog=False)
     assert quiet[-1] == "SET SESSION sql_log_bin = 0"
     assert "sql_safe_updates = 1" in quiet[0]
@@ -158,14 +159,17 @@ def test_what_keeping_deletes_out_of_the_log_takes() -> None:
     assert Flavour(product="MySQL", version=(8, 0, 36)).binlog_privilege == "SESSION_VARIABLES_ADMIN"
 
 
+WHOLE = " AND month(`c`) > 0 AND dayofmonth(`c`) > 0"
+
+
 @pytest.mark.parametrize(
     ("kind", "zone", "sql"),
     [
         ("timestamp(3)", "Asia/Tokyo", "(`c` >= '1970-01-01 00:00:01' AND `c` <= '2026-03-14 12:00:00.123')"),
         ("timestamp", "UTC", "(`c` >= '1970-01-01 00:00:01' AND `c` <= '2026-03-14 12:00:00')"),
-        ("datetime(6)", "Asia/Tokyo", "(`c` >= '0001-01-01 00:00:00' AND `c` <= '2026-03-14 21:00:00.123456')"),
-        ("date", "Asia/Tokyo", "(`c` >= '0001-01-01' AND `c` <= '2026-03-14')"),
-        ("bigint(20) unsigned", "Asia/Tokyo", "`c` <= 1773489600"),
+        ("datetime(6)", "Asia/Tokyo", f"(`c` >= '1000-01-01 00:00:00' AND `c` <= '2026-03-14 21:00:00.123456'{WHOLE})"),
+        ("date", "Asia/Tokyo", f"(`c` >= '1000-01-01' AND `c` <= '2026-03-14'{WHOLE})"),
+        ("bigint(20) unsigned", "Asia/Tokyo", "(`c` >= 100000000 AND `c` <= 1773489600)"),
     ],
 )
 def test_thresholds(kind: str, zone: str, sql: str) -> None:
@@ -191,11 +195,14 @@ def test_hostile_names() -> None:
         live_view(TableName("x" * 62))
 
 
-def test_a_row_that_refers_to_itself_is_free() -> None:
+def test_a_row_that_refers_to_itself_holds_itself() -> None:
     own = Reference(table=TableName("t"), columns=("parent",), referred=("id",), action=FkAction.RESTRICT, indexed=True)
     table = Table(name=TableName("t"), kind=TableKind.TABLE, columns=(), key=("id",), referenced_by=(own,))
     assert references.unreferenced(table) == (
-        "NOT EXISTS (SELECT 1 FROM `t` AS lapse_child WHERE lapse_child.`parent` = `t`.`id`"
-        " AND NOT (lapse_child.`id` = `t`.`id`))"
+        "NOT EXISTS (SELECT 1 FROM `t` AS lapse_child WHERE lapse_child.`parent` = `t`.`id`)"
     )
     assert references.refers_to_itself(table)
+
+
+def test_the_catalogs_tables_are_known_by_name() -> None:
+    assert set(CATALOG_TABLES) == set(schema.metadata.tables)

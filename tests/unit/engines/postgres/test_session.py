@@ -10,7 +10,17 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines import open_engine
 from lapse.engines.postgres.session import CATALOG_GRANTS, translate
-from lapse.errors import DatabaseError, DatabaseUnavailable, Drift, Interrupted, LapseError, Retryable, UnsupportedUrl
+from lapse.errors import (
+    BadData,
+    DatabaseError,
+    DatabaseUnavailable,
+    Drift,
+    Interrupted,
+    LapseError,
+    Retryable,
+    TooSlow,
+    UnsupportedUrl,
+)
 
 
 def error(kind: type[psycopg.Error], text: str = "words") -> DBAPIError:
@@ -23,7 +33,7 @@ def error(kind: type[psycopg.Error], text: str = "words") -> DBAPIError:
         (psycopg.errors.SerializationFailure, Retryable),
         (psycopg.errors.DeadlockDetected, Retryable),
         (psycopg.errors.LockNotAvailable, Retryable),
-        (psycopg.errors.QueryCanceled, Retryable),
+        (psycopg.errors.QueryCanceled, TooSlow),
         (psycopg.errors.AdminShutdown, DatabaseUnavailable),
         (psycopg.errors.TooManyConnections, DatabaseUnavailable),
         (psycopg.errors.InvalidPassword, DatabaseUnavailable),
@@ -31,7 +41,8 @@ def error(kind: type[psycopg.Error], text: str = "words") -> DBAPIError:
         (psycopg.OperationalError, DatabaseUnavailable),
         (psycopg.errors.UndefinedTable, Drift),
         (psycopg.errors.UndefinedColumn, Drift),
-        (psycopg.errors.DivisionByZero, DatabaseError),
+        (psycopg.errors.DivisionByZero, BadData),
+        (psycopg.errors.SyntaxError, DatabaseError),
     ],
 )
 def test_kinds(kind: type[psycopg.Error], wanted: type[LapseError]) -> None:
@@ -45,7 +56,7 @@ def test_a_cancelled_statement_is_told_from_a_timeout() -> None:
 
 def test_hints() -> None:
     denied = psycopg.errors.InsufficientPrivilege
-    assert translate(error(denied, "permission denied for schema lapse")).hint == CATALOG_GRANTS
+    assert translate(error(denied, "permission denied for schema lapse_ttl")).hint == CATALOG_GRANTS
     assert translate(error(denied, "permission denied for table lapse_job")).hint == CATALOG_GRANTS
     assert 'SCHEMA "app"' in (translate(error(denied, "permission denied for schema app")).hint or "")
     assert "primary" in (translate(error(psycopg.errors.ReadOnlySqlTransaction)).hint or "")
@@ -60,7 +71,7 @@ def test_every_spelling_of_the_url() -> None:
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UnsupportedUrl, match=r"lapse-ttl\[postgres\]"):
+    with pytest.raises(UnsupportedUrl, match=r"\.\[postgres\]"):
         open_engine("postgresql://nowhere/db")
 
 

@@ -1,0 +1,424 @@
+"""Is this still the table that a policy was declared on?
+
+The servers number their tables, but OPTIMIZE TABLE and some ALTERs make a new number, and every replica has numbers of
+its own. So a number, or a time of creation, that is the same settles it; one that has changed is judged by what else is
+known: which statements the server has executed since the last look, where the old number is now, and whether some rows
+that were seen then are still there with the same times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared
+from lapse.engines.mysql import inspect, keys, managed, server, zones
+from lapse.engines.mysql.keys import Walk
+from lapse.engines.mysql.names import insert_trigger, quote, source, update_trigger
+from lapse.engines.zones import block_guess
+from lapse.errors import Blocked, Drift, Retryable
+from lapse.model.blocked import BlockCode
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
+
+WITNESSES = 16
+"""Rows remembered from each end of the key."""
+MOST_BYTES = 8_000
+"""Of remembered rows, where keys are long."""
+MOST_SERVERS = 8
+"""Nodes of a cluster, and servers before a failover, whose numbers are remembered."""
+LASTS = timedelta(minutes=5)
+"""After so long rows are looked for anew: old ones expire."""
+YOUNG = timedelta(seconds=1.1)
+"""Times of creation are whole seconds: one that is no older may be that of two tables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What one server said about the table. `ids` are InnoDB's numbers, empty where this account may not see them."""
+
+    at: str
+    born: str | None
+    ids: Mapping[str, int]
+    started: int
+    done: Mapping[str, int]
+    """How many statements of each kind the server has executed."""
+
+    renaming_makes_young: bool = True
+    """If not, tables that were made in the same second can be swapped, and every time stays as it was."""
+
+    def tells(self, born: str | None) -> bool:
+        """Is a table of that time of creation surely this one?"""
+        return self.born == born and self.renaming_makes_young and not (self.ids and self.is_young)
+
+    def is_same_as(self, other: Look) -> bool:
+        """Is it surely the same table, of the same number? Where its time does not say, nothing was done since that
+        could have changed it."""
+        if self.renaming_makes_young:
+            return self.tells(other.born)
+        return (self.born, self.started, self.done) == (other.born, other.started, other.done)
+
+    def replaced_since(self, done: Mapping[str, int]) -> bool:
+        """Has the server begun a statement that can put another table in the place of one?"""
+        return any(done[kind] != self.done.get(kind, 0) for kind in server.REPLACE)
+
+    def is_of_the_table_in(self, other: Look) -> bool:
+        """By the numbers where both have them. Partitions come and go, but not all at once."""
+        if self.ids and other.ids:
+            return bool(set(self.ids.values()) & set(other.ids.values()))
+        return self.born == other.born and self.renaming_makes_young
+
+    @property
+    def is_young(self) -> bool:
+        """May another table have the same time of creation?"""
+        if self.born is None:
+            return True
+        return datetime.fromisoformat(self.at) - datetime.fromisoformat(self.born) < YOUNG
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Armed:
+    """The text that the catalog keeps."""
+
+    columns: Sequence[Sequence[object]]
+    """Name, position and type of each column that the policy reads."""
+    key: Sequence[str]
+    rows: Mapping[str, str]
+    """A key, and a digest of what the policy reads of its row."""
+    looks: Mapping[str, Look]
+    """By server."""
+    parts: Sequence[str | None] | None = None
+    """Of a managed column: the trigger that renews rows, the default that stamps them, and the trigger that does where
+    the default cannot."""
+
+    @property
+    def names(self) -> list[str]:
+        return [str(column[0]) for column in self.columns]
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Armed | None:
+        """None for a text that another version wrote."""
+        found = json.loads(text)
+        if "looks" not in found:
+            return None
+        looks = {server: Look(**look) for server, look in found["looks"].items()}
+        return cls(
+            columns=found["columns"],
+            key=found["key"],
+            rows=found["rows"],
+            looks=looks,
+            parts=found.get("parts"),
+        )
+
+
+def arm(connection: Connection, declared: Declared) -> str:
+    table = declared.table
+    rules = [rule.column for rule in declared.policy.partitions if rule.column is not None]
+    names = [*declared.columns_read, *rules]
+    seen, found = look(connection, table.name), columns(connection, table.name, names)
+    return Armed(
+        columns=found,
+        key=table.key,
+        rows=_witnesses(connection, table, found),
+        looks={server.identity(connection): seen},
+        parts=_parts(connection, table.name, names),
+    ).text()
+
+
+def check(connection: Connection, table: Table, text: str) -> str | None:
+    """The text to keep; raises Blocked where this is another table, or a column means something else.
+
+    None for a text that says too little, because another version of Lapse wrote it. The table may be altered between
+    any two statements. So what is kept of the server's times was read first, and the columns are looked at last: what
+    was altered meanwhile does not fit together, and the next batch notices.
+    """
+    then = Armed.read(text)
+    if then is None:
+        return None
+    here = server.identity(connection)
+    known = then.looks.get(here)
+    seen = look(connection, table.name, ids=None if known is None else known.ids)
+    if known is None or not known.is_same_as(seen):
+        seen = look(connection, table.name)
+        _refuse_another(connection, table, then, known, seen)
+    _refuse_other_columns(connection, table, then, columns(connection, table.name, then.names))
+    rows = _witnesses(connection, table, then.columns)
+    parts = _parts(connection, table.name, then.names)
+    found = columns(connection, table.name, then.names)
+    _refuse_other_columns(connection, table, then, found)
+    is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
+    if is_fresh and found == then.columns and (then.rows or not rows) and then.parts == parts:
+        return text
+    others = [(there, each) for there, each in then.looks.items() if there != here]
+    return Armed(
+        columns=found,
+        key=table.key,
+        rows=rows or then.rows,
+        looks=dict([*others, (here, seen)][-MOST_SERVERS:]),
+        parts=parts,
+    ).text()
+
+
+def _parts(connection: Connection, name: TableName, names: Sequence[str]) -> list[str | None] | None:
+    if MANAGED_COLUMN not in names:
+        return None
+    renews, stamps = _triggers(connection, name)
+    return [renews, managed.stored_default(connection, name), *([stamps] if stamps is not None else [])]
+
+
+def _triggers(connection: Connection, name: TableName) -> list[str | None]:
+    """The one that renews rows, and the one that stamps them."""
+    found = managed.stored_triggers(connection, name)
+    return [found.get(update_trigger(name).name), found.get(insert_trigger(name).name)]
+
+
+class Changed(Retryable):
+    """The table was altered after it was looked at; the batch is undone, and it is looked at again."""
+
+
+class Watch:
+    """Asks in the transaction of each batch, whose lock keeps the table from being altered until it ends.
+
+    The server's time of creation changes with every ALTER and RENAME, and is read in a tenth of a millisecond. Making
+    or dropping a trigger changes no time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        declared: Declared,
+        text: str,
+        *,
+        columns_as_well: bool,
+    ) -> None:
+        """`columns_as_well`: on MySQL not every ALTER changes the time."""
+        self._declared = declared
+        self._name = declared.table.name.whole
+        self._text = text
+        self._columns_as_well = columns_as_well
+        self._server = server.identity(connection)
+        self._armed = Armed.read(text) if text else None
+
+    def confirm(self, connection: Connection) -> None:
+        """After the first statement of the batch. Raises Changed, or Blocked."""
+        block_guess(self._declared, zones.in_doubt(connection, self._declared))
+        if self._armed is None:
+            return
+        born, _ = _born(connection, self._name)
+        known = self._armed.looks.get(self._server)
+        tells = known is not None and known.tells(born)
+        same = tells or (known is not None and known.born == born and self._is_the_one(connection, known))
+        if same and (self._columns_as_well or known is None or known.is_young):
+            same = columns(connection, self._name, self._armed.names) == self._armed.columns
+        if not same:
+            raise Changed(f"table {self._name} was altered in the middle of a batch, which is done again")
+        if self._armed.parts is not None:
+            self._refuse_other_parts(connection, trigger_only=tells and not self._columns_as_well)
+
+    def _refuse_other_parts(self, connection: Connection, *, trigger_only: bool = False) -> None:
+        """Rows are not renewed any more, or not as they were, or are stamped with another time."""
+        assert self._armed is not None and self._armed.parts is not None
+        renews, default, stamps = (*self._armed.parts, None)[:3]
+        found = _triggers(connection, self._name)
+        if found[0] != renews:
+            what = f"trigger {update_trigger(self._name).name}"
+        elif found[1] != stamps:
+            what = f"trigger {insert_trigger(self._name).name}"
+        elif not trigger_only and managed.stored_default(connection, self._name) != default:
+            what = f"default of column {MANAGED_COLUMN}"
+        else:
+            return
+        raise Blocked(BlockCode.PARTS_MISSING, f"missing in the database: {what}", hint="lapse doctor URL --repair")
+
+    def look_again(self, connection: Connection, table: Table) -> None:
+        """Outside of a batch. Raises Blocked where it is another table now, or its parts are others."""
+        if self._armed is not None and self._armed.parts is not None:
+            self._refuse_other_parts(connection)
+        self._text = check(connection, table, self._text) or self._text
+        self._armed = Armed.read(self._text)
+
+    def _is_the_one(self, connection: Connection, known: Look) -> bool:
+        """A table of that time of creation, which is no proof.
+
+        A statement is counted when it begins, and may wait. So where a number can be looked up, which takes a
+        millisecond and more, a count that has not changed is believed together with a row that was seen before.
+        """
+        if known.renaming_makes_young:
+            return self._has_its_number(connection, known)
+        calm = not known.replaced_since(server.executed(connection))
+        if not known.ids:
+            return calm
+        return (calm and self._has_its_rows(connection)) or self._has_its_number(connection, known)
+
+    def _has_its_rows(self, connection: Connection) -> bool:
+        assert self._armed is not None
+        return _still_there(connection, replace(self._declared.table, name=self._name), self._armed)
+
+    def _has_its_number(self, connection: Connection, known: Look) -> bool:
+        return bool(set(server.table_ids(connection, self._name).values()) & set(known.ids.values()))
+
+
+def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | None = None) -> Look:
+    """`ids` where they are known."""
+    started, done = server.history(connection)
+    found = server.table_ids(connection, name) if ids is None else ids
+    born, at = _born(connection, name)
+    renaming = server.renaming_makes_young(connection)
+    return Look(at=at, born=born, ids=found, started=started, done=done, renaming_makes_young=renaming)
+
+
+def _born(connection: Connection, name: TableName) -> tuple[str | None, str]:
+    """When the table was made, or last altered, and the server's time."""
+    born, now = connection.exec_driver_sql(
+        "SELECT (SELECT CREATE_TIME FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s), utc_timestamp(6)",
+        (name.schema, name.name),
+    ).one()
+    return None if born is None else born.isoformat(), now.isoformat()
+
+
+def columns(connection: Connection, name: TableName, names: Sequence[str]) -> list[list[object]]:
+    """As the server has them now, whatever was read of the table a moment ago."""
+    wanted = {column.lower() for column in names}
+    rows = connection.exec_driver_sql(
+        "SELECT COLUMN_NAME, ORDINAL_POSITION, COLUMN_TYPE FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        (name.schema, name.name),
+    )
+    return [
+        [str(column), int(position), plain_type(inspect.text(kind))]
+        for column, position, kind in rows
+        if str(column).lower() in wanted
+    ]
+
+
+def plain_type(kind: str) -> str:
+    """Without the display width, which newer servers leave out."""
+    return re.sub(r"\b((?:tiny|small|medium|big)?int)\(\d+\)", r"\1", kind.lower())
+
+
+def _refuse_another(connection: Connection, table: Table, then: Armed, known: Look | None, now: Look) -> None:
+    name = table.name
+    if known is None:
+        # Another server, after a failover: it has the rows, if there were any.
+        same = not then.rows or _still_there(connection, table, then)
+    else:
+        same = known.is_of_the_table_in(now) or _was_rebuilt(connection, table, then, known, now)
+    if not same:
+        raise Blocked(
+            BlockCode.TABLE_REPLACED,
+            f"table {name.whole} is not the one that the policy was declared on: another one has taken its name",
+            hint=f"check that the policy is meant for it, then: lapse resume URL {name.whole}",
+        )
+
+
+def _was_rebuilt(connection: Connection, table: Table, then: Armed, known: Look, now: Look) -> bool:
+    """The number, or the time, has changed on the same server: rebuilt in place, or replaced?"""
+    numbered = bool(known.ids and now.ids)
+    if numbered and server.exist(connection, known.ids.values()):
+        return False
+    if not numbered and not now.renaming_makes_young and known.born == now.born:
+        return _is_still_it(connection, table, then, known, now)
+    if known.started == now.started:
+        did = {kind: now.done[kind] - known.done.get(kind, 0) for kind in now.done}
+        if not any(did[kind] for kind in server.REPLACE):
+            return True
+        rebuilt = any(did[kind] for kind in server.REBUILD)
+        if numbered and (not rebuilt or (did[server.RENAME] and not did[server.OPTIMIZE])):
+            # The second is how tools change a table online: a copy of it takes its name.
+            return False
+        if not then.rows and not did[server.RENAME] and not did[server.CREATE]:
+            return True
+    return _still_there(connection, table, then)
+
+
+def _is_still_it(connection: Connection, table: Table, then: Armed, known: Look, now: Look) -> bool:
+    """The time of creation is the same, the number cannot be seen, and tables of one second may have been swapped."""
+    if _still_there(connection, table, then):
+        return True
+    if known.started != now.started:
+        # What it did before it was started is not known; a table that was empty has no row to be told by.
+        return not then.rows
+    return not known.replaced_since({**known.done, **{kind: now.done[kind] for kind in server.RENAMES}})
+
+
+def _refuse_other_columns(connection: Connection, table: Table, then: Armed, found: Sequence[Sequence[object]]) -> None:
+    if found == then.columns:
+        return
+    moved = [[each[0], each[2]] for each in found] == [[each[0], each[2]] for each in then.columns]
+    if moved and _still_there(connection, table, then):
+        # A column was added or dropped before it.
+        return
+    name, before, after = table.name.whole, _words(then.columns), _words(found)
+    raise Blocked(
+        BlockCode.COLUMN_CHANGED,
+        f"a column of table {name} that the policy reads was changed: {before} became {after or 'nothing'}",
+        hint=f"check that the policy still means what it should, then: lapse resume URL {name}",
+    )
+
+
+def _words(found: Sequence[Sequence[object]]) -> str:
+    return ", ".join(f"{name} {kind} at position {position}" for name, position, kind in found)
+
+
+def _witnesses(connection: Connection, table: Table, read: Sequence[Sequence[object]]) -> dict[str, str]:
+    """Some rows from both ends of the key, which is cheap to read and the same on every replica."""
+    walk = _walk(connection, table)
+    if walk is None:
+        return {}
+    found: dict[str, str] = {}
+    for order in (walk.backwards, walk.order):
+        rows = connection.exec_driver_sql(
+            f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
+            f" FORCE INDEX ({quote(walk.index)}) ORDER BY {order} LIMIT {WITNESSES}"
+        )
+        found |= {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
+    kept, size = {}, 0
+    for key, digest in found.items():
+        size += len(key) + len(digest)
+        if size > MOST_BYTES:
+            break
+        kept[key] = digest
+    return kept
+
+
+def _still_there(connection: Connection, table: Table, then: Armed) -> bool:
+    """Is one of the rows that were seen then in this table, with the same times?"""
+    walk = _walk(connection, table)
+    if walk is None or not then.rows or list(then.key) != list(table.key):
+        return False
+    read = columns(connection, table.name, then.names)
+    if len(read) < len(then.names):
+        return False
+    wanted = [keys.decode(key, walk) for key in then.rows]
+    rows = connection.exec_driver_sql(
+        f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
+        f" FORCE INDEX ({quote(walk.index)}) WHERE {walk.equal(wanted)}"
+    )
+    return any(then.rows.get(keys.encode(tuple(row)[1:])) == str(row[0]) for row in rows)
+
+
+def _walk(connection: Connection, table: Table) -> Walk | None:
+    if not table.key:
+        return None
+    try:
+        return keys.load(connection, table.name, inspect.key_index(table))
+    except (Drift, StopIteration):
+        return None
+
+
+def _digest(read: Sequence[Sequence[object]]) -> str:
+    """Of the columns that the policy reads, in the order of their names, which moving them does not change."""
+    parts = [f"coalesce(hex({quote(name)}), '-')" for name in sorted(str(each[0]) for each in read)]
+    return f"left(sha2(concat_ws(' ', {', '.join(parts) or repr('-')}), 256), 16)"
+
+
+def _age(known: Look, now: str) -> timedelta:
+    return datetime.fromisoformat(now) - datetime.fromisoformat(known.at)

@@ -1,0 +1,140 @@
+"""Which server this is, since when it runs, what it has done, and how it numbers its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.mysql import inspect
+from lapse.model.table import TableName
+
+RENAME, OPTIMIZE, CREATE = "rename_table", "optimize", "create_table"
+REPLACE = (RENAME, CREATE, "alter_table")
+"""Statements that can put another table in the place of one."""
+RENAMES = (RENAME, "alter_table")
+"""Those of them by which it can be one that was there before."""
+REBUILD = (OPTIMIZE, "alter_table", "truncate", "create_index", "drop_index")
+"""Statements after which a table has another number and is still the same."""
+_KINDS = tuple(dict.fromkeys((*REPLACE, *REBUILD)))
+
+
+def identity(connection: Connection) -> str:
+    """The same after a restart; another on every replica, and on every node of a cluster."""
+    names = "'server_uuid', 'server_uid', 'hostname', 'port'"
+    rows = connection.exec_driver_sql(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    found = {str(row[0]).lower(): str(row[1]) for row in rows}
+    return found.get("server_uuid") or found.get("server_uid") or f"{found.get('hostname')}:{found.get('port')}"
+
+
+def incarnation(connection: Connection) -> str:
+    """One running server and database. The nodes of a Galera cluster are one."""
+    own = inspect.current_database(connection)
+    cluster = connection.exec_driver_sql("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'").first()
+    if cluster is not None and str(cluster[1]).strip("-0"):
+        return f"{cluster[1]}/{own}"
+    started, _ = history(connection)
+    return f"{identity(connection)}/{started}/{own}"
+
+
+def history(connection: Connection) -> tuple[int, Mapping[str, int]]:
+    """Since which second of the epoch the server runs, exactly, and how many statements of a kind it has executed."""
+    # The time of a statement and the uptime are read from one clock in one statement.
+    row = connection.exec_driver_sql(
+        f"SELECT unix_timestamp(now()) - VARIABLE_VALUE FROM {_status(connection)} WHERE VARIABLE_NAME = 'Uptime'"
+    ).first()
+    return (int(row[0]) if row is not None else 0), executed(connection)
+
+
+def executed(connection: Connection) -> dict[str, int]:
+    """How many statements of a kind were begun since the server was started. MySQL has these in no view."""
+    names = ", ".join(f"'Com_{kind}'" for kind in _KINDS)
+    rows = connection.exec_driver_sql(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+    found = {str(row[0]).lower(): int(row[1]) for row in rows}
+    return {kind: found.get(f"com_{kind}", 0) for kind in _KINDS}
+
+
+def stamps_hidden_columns(connection: Connection) -> bool:
+    """Does an INSERT that names no columns apply an expression that is the default of an INVISIBLE one?"""
+    return _is_mariadb(connection)
+
+
+def renaming_makes_young(connection: Connection) -> bool:
+    """Does a table that is renamed get a new time of creation? On MySQL it brings the one it had."""
+    return _is_mariadb(connection)
+
+
+def table_ids(connection: Connection, name: TableName) -> dict[str, int]:
+    """InnoDB's numbers of a table, or of its partitions by name. Empty without the privilege PROCESS."""
+    schema = name.schema or inspect.current_database(connection)
+    path = _path(connection, schema, name.name)
+    escaped = path.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
+    # What cannot be written here as the server writes it is found by its plain name as well.
+    escaped = escaped.replace(_ANY, "%")
+    tables, spaces = _views(connection)
+    try:
+        rows = connection.exec_driver_sql(
+            f"SELECT t.NAME, t.TABLE_ID, s.NAME FROM information_schema.{tables} t"
+            f" LEFT JOIN information_schema.{spaces} s ON s.SPACE = t.SPACE AND %s"
+            " WHERE t.NAME LIKE %s OR t.NAME LIKE %s",
+            (_ANY in path, escaped, f"{escaped}#P#%"),
+        ).all()
+    except DBAPIError:
+        return {}
+    if _ANY in path:
+        path = f"{schema}/{name.name}"
+        # Only in the name of a file is the sign of a partition none that a table can have in its own.
+        found = {str(row[2]): int(row[1]) for row in rows if row[2] == path or "#p#" in str(row[0]).lower()}
+    else:
+        found = {str(row[0]): int(row[1]) for row in rows}
+    # The view compares without regard to case.
+    own = (path, f"{path}#P#", f"{path}#p#")
+    return {
+        each.removeprefix(path): number for each, number in found.items() if each == path or each.startswith(own[1:])
+    }
+
+
+_ANY = "\0"
+"""Stands for a character in the name of a file that only the server can spell."""
+
+
+def _path(connection: Connection, schema: str, name: str) -> str:
+    """The table's file, from which InnoDB has its name for it."""
+    if not _is_mariadb(connection):
+        return f"{_file_name(schema)}/{_file_name(name)}"
+    encoded = connection.exec_driver_sql(
+        "SELECT CAST(CONVERT(%s USING filename) AS BINARY), CAST(CONVERT(%s USING filename) AS BINARY)",
+        (schema, name),
+    ).one()
+    return "/".join(part.decode("ascii") for part in encoded)
+
+
+def _file_name(name: str) -> str:
+    """As MySQL spells it, which does not let a client ask."""
+    return re.sub(r"[^A-Za-z0-9_]", lambda found: f"@{ord(found[0]):04x}" if found[0].isascii() else _ANY, name)
+
+
+def exist(connection: Connection, ids: Iterable[int]) -> bool:
+    """Is there a table of one of these numbers, under whatever name?"""
+    numbers = ", ".join(str(int(number)) for number in ids)
+    found = connection.exec_driver_sql(
+        f"SELECT 1 FROM information_schema.{_views(connection)[0]} WHERE TABLE_ID IN ({numbers}) LIMIT 1"
+    )
+    return found.first() is not None
+
+
+def _is_mariadb(connection: Connection) -> bool:
+    return bool(getattr(connection.dialect, "is_mariadb", False))
+
+
+def _status(connection: Connection) -> str:
+    return "information_schema.GLOBAL_STATUS" if _is_mariadb(connection) else "performance_schema.global_status"
+
+
+def _views(connection: Connection) -> tuple[str, str]:
+    """InnoDB's tables, and its files."""
+    if _is_mariadb(connection):
+        return "INNODB_SYS_TABLES", "INNODB_SYS_TABLESPACES"
+    return "INNODB_TABLES", "INNODB_TABLESPACES"

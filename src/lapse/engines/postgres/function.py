@@ -1,0 +1,347 @@
+"""The batch function of a table: everything that jobs read or delete there, with the rights of the table's owner.
+
+The owner of the table owns the function, which is SECURITY DEFINER. A worker may execute it and needs no right on the
+table. What it is given can only narrow what the function does: rows are deleted if they have expired by the policy that
+was declared, at the earlier of the cutoff and the server's clock, and if the table is the one that was armed. Triggers
+and whatever else belongs to the table run with the owner's rights, deferred ones included.
+
+The body uses PostgreSQL's own operators, functions and types by name, and sets no search path, which the owner's
+triggers would see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Declared
+from lapse.engines.guard import GuardedDelete
+from lapse.engines.postgres import condition, reads
+from lapse.engines.postgres.inspect import rows
+from lapse.engines.postgres.names import (
+    ALLOW_POLICY,
+    BATCH_FUNCTION,
+    CATALOG_SCHEMA,
+    HIDE_POLICY,
+    INSERT_TRIGGER,
+    UPDATE_TRIGGER,
+    literal,
+    quote,
+    relation,
+)
+from lapse.engines.postgres.reads import Parts, Read
+from lapse.engines.values import Stray
+from lapse.errors import Drift, NotPermitted
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
+
+ROW = "lapse_row"
+PART = "\0part\0"
+"""Stands for the oid of a partition in a template: no name has a zero byte."""
+ARGUMENTS = "text, oid, timestamptz[], text[], bigint[], text[], oid[]"
+_SIGNATURE = (
+    "op pg_catalog.text, part pg_catalog.oid, cutoffs pg_catalog.timestamptz[], thresholds pg_catalog.text[],"
+    " numbers pg_catalog.int8[], places pg_catalog.text[], holding pg_catalog.oid[]"
+)
+
+
+def _stamping(table: str) -> str:
+    """SQL: a digest of what stamps the managed column of a table: its default and Lapse's triggers, enabled or not."""
+    equal = "OPERATOR(pg_catalog.=)"
+    names = f"ARRAY[{literal(INSERT_TRIGGER)}, {literal(UPDATE_TRIGGER)}]::pg_catalog.name[]"
+    each = "pg_catalog.concat_ws('/', t.tgname, t.tgenabled, t.tgfoid, t.tgqual, pg_catalog.encode(t.tgargs, 'hex'))"
+    triggers = (
+        f"SELECT pg_catalog.string_agg({each}, ',' ORDER BY t.tgname) FROM pg_catalog.pg_trigger t"
+        f" WHERE t.tgrelid {equal} {table} AND t.tgname {equal} ANY ({names})"
+    )
+    default = (
+        "SELECT d.adbin::pg_catalog.text FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_attribute a"
+        f" ON a.attrelid {equal} d.adrelid AND a.attnum {equal} d.adnum"
+        f" WHERE d.adrelid {equal} {table} AND a.attname {equal} {literal(MANAGED_COLUMN)}::pg_catalog.name"
+    )
+    return f"pg_catalog.md5(pg_catalog.concat_ws(',', ({triggers}), ({default})))"
+
+
+_SHAPE = f"""
+    SELECT c.oid, {_stamping("c.oid")} AS stamping, pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+           n.nspname AS schema, c.relname AS table,
+           c.relowner = k.nspowner AS keeps_catalog,
+           ARRAY(SELECT pg_catalog.format('%%s %%s %%s', a.attnum, a.atttypid, a.attname)
+                   FROM pg_catalog.pg_attribute a
+                  WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s::text[]) AND NOT a.attisdropped
+                  ORDER BY a.attnum) AS columns,
+           p.oid AS function, f.nspname AS function_schema, pg_catalog.pg_get_userbyid(p.proowner) AS function_owner,
+           p.prosrc AS source, p.prosecdef AS definer,
+           pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE') AS is_open
+      FROM pg_catalog.pg_class c
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      LEFT JOIN pg_catalog.pg_namespace k ON k.nspname = %(catalog)s
+      LEFT JOIN (pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace)
+        ON p.proname = %(prefix)s || c.oid AND p.pronargs = 7
+       AND (p.proowner = c.relowner OR f.oid = c.relnamespace OR f.nspname = %(catalog)s)
+     WHERE c.oid = pg_catalog.to_regclass(%(name)s)
+     ORDER BY p.proowner = c.relowner DESC, p.oid LIMIT 1"""
+
+_ORPHANS = """
+    SELECT p.oid::regprocedure::text AS name
+      FROM pg_catalog.pg_proc p
+     WHERE p.proname ~ '^lapse_ttl_(stamp_)?[0-9]{1,10}$' AND p.pronargs IN (0, 7)
+       AND (p.prosrc LIKE '-- lapse: %%' OR p.prosrc = %(stamping)s)
+       AND pg_catalog.pg_has_role(p.proowner, 'USAGE')
+       AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_class c
+                        WHERE c.oid = pg_catalog.regexp_replace(p.proname, '^.*_', '')::bigint)"""
+
+
+_LEFT = f"""
+    SELECT p.oid, p.oid::regprocedure::text AS name, c.relname AS table, n.nspname AS schema
+      FROM pg_catalog.pg_proc p
+      JOIN pg_catalog.pg_class c ON p.proname = '{BATCH_FUNCTION}' || c.oid AND c.relowner = p.proowner
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE p.prosecdef AND p.pronargs = 7 AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+       AND NOT EXISTS (SELECT 1 FROM {CATALOG_SCHEMA}.lapse_policy y
+                        WHERE y.schema_name = n.nspname AND y.table_name = c.relname)"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """A table as the function knows it, and the function that is there. `columns` are `number type name`, by oids;
+    `stamping` is a digest of what stamps the managed column, if it has one."""
+
+    oid: int
+    owner: str
+    schema: str
+    table: str
+    keeps_catalog: bool
+    columns: tuple[str, ...]
+    stamping: str
+    function: int | None
+    function_schema: str | None
+    function_owner: str | None
+    source: str | None
+    definer: bool | None
+    is_open: bool | None
+
+    @property
+    def name(self) -> str:
+        """Where the function is, or would be made: the owner of the catalog keeps it there, any other owner beside the
+        table, as a schema in which every owner may create things is one in which names can be taken."""
+        schema = self.function_schema or (CATALOG_SCHEMA if self.keeps_catalog else self.schema)
+        return f"{quote(schema)}.{quote(f'{BATCH_FUNCTION}{self.oid}')}"
+
+    @property
+    def is_sound(self) -> bool:
+        return self.function is not None and self.function_owner == self.owner and bool(self.definer)
+
+
+def shape(connection: Connection, declared: Declared) -> Shape:
+    columns = {name for each in _by_partition(declared).values() for name in each.columns_read}
+    return shape_of(connection, declared.table.name, sorted(columns))
+
+
+def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = ()) -> Shape:
+    whole = replace(name, partition=None, partition_schema=None)
+    values = {
+        "columns": list(columns),
+        "catalog": CATALOG_SCHEMA,
+        "prefix": BATCH_FUNCTION,
+        "name": relation(whole),
+    }
+    for row in rows(connection, _SHAPE, values):
+        return Shape(**{**row, "columns": tuple(row["columns"])})
+    raise Drift(f"table {whole} does not exist any more")
+
+
+def install(connection: Connection, declared: Declared) -> None:
+    """Make the function what the policy needs, owned by the table's owner; nothing where it is."""
+    found = shape(connection, declared)
+    wanted = source(declared, found)
+    if not is_missing(found, wanted):
+        return
+    name, owner = found.name, quote(found.owner)
+    me = str(connection.exec_driver_sql("SELECT current_user").scalar_one())
+    # What its owner has not made itself is made anew: its ACL would be another's.
+    if found.function is not None and not found.is_sound:
+        connection.exec_driver_sql(f"DROP FUNCTION {name}({ARGUMENTS})")
+    connection.exec_driver_sql(
+        f"CREATE OR REPLACE FUNCTION {name}({_SIGNATURE}) RETURNS pg_catalog.jsonb LANGUAGE plpgsql"
+        f" SECURITY DEFINER AS {literal(wanted)}"
+    )
+    connection.exec_driver_sql(f"REVOKE ALL ON FUNCTION {name}({ARGUMENTS}) FROM PUBLIC")
+    if me != found.owner:
+        connection.exec_driver_sql(f"ALTER FUNCTION {name}({ARGUMENTS}) OWNER TO {owner}")
+
+
+def explained(error: NotPermitted, declared: Declared) -> NotPermitted:
+    """Why the function of a table could not be made."""
+    return NotPermitted(
+        f"the batch function of table {declared.table.name} cannot be made: {error.message}",
+        hint="declare the policy as the table's owner, who needs CREATE on the table's schema",
+    )
+
+
+def drop(connection: Connection, table: Table) -> None:
+    found = shape_of(connection, table.name)
+    if found.function is not None:
+        connection.exec_driver_sql(f"DROP FUNCTION {found.name}({ARGUMENTS})")
+
+
+def drop_orphans(connection: Connection, stamping: str) -> None:
+    """Functions of tables that are gone, as far as this role may act for their owners; `stamping` is the source of
+    those that stamp a managed column."""
+    for row in rows(connection, _ORPHANS, {"stamping": stamping}):
+        connection.exec_driver_sql(f"DROP FUNCTION {row['name']}")
+
+
+def strays(connection: Connection) -> list[Stray]:
+    """Functions of tables that have no policy any more, which their owners drop."""
+    if connection.exec_driver_sql(f"SELECT pg_catalog.to_regclass('{CATALOG_SCHEMA}.lapse_policy')").scalar() is None:
+        return []
+    return [
+        Stray(
+            id=row["oid"],
+            table=TableName(str(row["table"]), str(row["schema"])),
+            text=f"the batch function {row['name']} is still there, and the table has no policy any more",
+            fix=f"DROP FUNCTION {row['name']};",
+        )
+        for row in rows(connection, _LEFT, {})
+    ]
+
+
+def missing_parts(connection: Connection, declared: Declared) -> list[str]:
+    found = shape(connection, declared)
+    if not is_missing(found, source(declared, found)):
+        return []
+    return [f"batch function {found.name}"]
+
+
+def is_missing(found: Shape, wanted: str) -> bool:
+    return not found.is_sound or found.source != wanted or bool(found.is_open)
+
+
+def _by_partition(declared: Declared) -> dict[str | None, Declared]:
+    """The policy as it holds for partitions with rules of their own, and for the rest."""
+    policy = declared.policy
+    found: dict[str | None, Declared] = {}
+    for rule in policy.partitions:
+        found[rule.partition] = replace(declared, policy=policy.for_partition(rule.partition))
+    return found | {None: declared}
+
+
+def source(declared: Declared, found: Shape) -> str:
+    parts = Parts(
+        table="%1$s", expired="%2$s", expiry="%3$s", column="%4$s", buckets="%5$s", limit="%6$s", sample="%7$s"
+    )
+    statements = "".join(
+        f"    {'IF' if number == 0 else 'ELSIF'} op OPERATOR(pg_catalog.=) {literal(read)} THEN\n"
+        f"        template := {literal(reads.statement(read, parts))};\n"
+        for number, read in enumerate(Read)
+    )
+    return _body().format(
+        marks=" ".join(_marks(declared)),
+        root=found.oid,
+        name=f"{quote(found.schema)}.{quote(found.table)}",
+        armed=_armed(declared, found, "part"),
+        ours=f"ARRAY[{literal(HIDE_POLICY)}, {literal(ALLOW_POLICY)}]::pg_catalog.name[]",
+        rules=_rules(declared),
+        reads=statements,
+        sweep=literal(
+            _delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}", declared, found)
+        ),
+        delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared, found) + " RETURNING 1"),
+        sample=literal(reads.tablesample("%s")),
+        drops="true" if declared.policy.partition_drop else "false",
+    )
+
+
+def _marks(declared: Declared) -> list[str]:
+    """What rows expire by: in the whole table, and in partitions with rules of their own."""
+    return [
+        condition.mark(each) if name is None else f"{condition.partition_mark(name)}={condition.mark(each)}"
+        for name, each in _by_partition(declared).items()
+    ]
+
+
+@cache
+def _body() -> str:
+    return files("lapse.engines.postgres").joinpath("batch.sql").read_text(encoding="utf-8")
+
+
+def _delete(bound: str, declared: Declared, found: Shape) -> str:
+    """A template: %1$s the table, %2$s the condition, %5$s the table's oid, %6$s what else must hold.
+
+    The statement itself asks once more whether this is what was armed, with its lock on the table already held.
+    """
+    armed = _armed(declared, found, PART).replace("%", "%%").replace(PART, "%5$s")
+    guard = f"({ROW}.tableoid {_op('=')} %5$s) AND (SELECT {armed})"
+    return GuardedDelete(
+        table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=f"{guard} %6$s"
+    ).sql()
+
+
+def _armed(declared: Declared, found: Shape, part: str) -> str:
+    """SQL: has the table its name, and the table and the partition `part` the columns that the policy reads, of the
+    same number and type, and is a managed column stamped as it was?"""
+    known = [column.split(" ", 2) for column in found.columns]
+
+    def has(oid: str, *, by_number: bool) -> str:
+        each = (
+            f"(a.attname {_op('=')} {literal(name)}::pg_catalog.name AND a.atttypid {_op('=')} {kind}"
+            + (f" AND a.attnum {_op('=')} {number})" if by_number else ")")
+            for number, kind, name in known
+        )
+        return (
+            f"((SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid {_op('=')} {oid}"
+            f" AND NOT a.attisdropped AND ({' OR '.join(each)})) {_op('=')} {len(known)})"
+        )
+
+    root = str(found.oid)
+    above = f"pg_catalog.pg_partition_ancestors({part}) above"
+    below = f"EXISTS (SELECT 1 FROM {above} WHERE above.relid {_op('=')} {root})"
+    # A table that was renamed away is no longer what the policy is for, whatever takes its name.
+    named = (
+        "EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        f" ON n.oid {_op('=')} c.relnamespace WHERE c.oid {_op('=')} {root}"
+        f" AND c.relname {_op('=')} {literal(found.table)}::pg_catalog.name"
+        f" AND n.nspname {_op('=')} {literal(found.schema)}::pg_catalog.name)"
+    )
+    stamped = f" AND {_stamping(root)} {_op('=')} {literal(found.stamping)}" if declared.policy.expire_after else ""
+    return (
+        f"({named} AND {has(root, by_number=True)}{stamped}"
+        f" AND ({part} {_op('=')} {root} OR ({below} AND {has(part, by_number=False)})))"
+    )
+
+
+def _op(operator: str) -> str:
+    return f"OPERATOR(pg_catalog.{operator})"
+
+
+_TID = "pg_catalog.tid"
+
+
+def _rules(declared: Declared) -> str:
+    """PL/pgSQL: the condition at a cutoff, the expiry and the column, by the partition's name."""
+    branches: list[str] = []
+    for name, each in _by_partition(declared).items():
+        made = condition.template(each)
+        then = (
+            "            IF deletes THEN\n"
+            f"                bound := {made.bound};\n"
+            f"                condition := pg_catalog.format({literal(made.strict)}, bound, moment);\n"
+            "            ELSE\n"
+            f"                condition := pg_catalog.format({literal(made.sql)}, bound, moment);\n"
+            "            END IF;\n"
+            f"            expiry := pg_catalog.format({literal(made.instant)}, bound, moment);\n"
+            f"            key := {literal(quote(made.column)) if made.column else 'NULL'};\n"
+            f"            field := {literal(made.column) if made.column else 'NULL'};\n"
+            f"            kind := {literal(made.type) if made.type else 'NULL'};\n"
+        )
+        if name is not None:
+            case = "ELSIF" if branches else "IF"
+            then = f"        {case} leaf {_op('=')} {literal(name)}::pg_catalog.name THEN\n{then}"
+        elif branches:
+            then = f"        ELSE\n{then}"
+        branches.append(then)
+    return "".join(branches) + ("        END IF;\n" if len(branches) > 1 else "")

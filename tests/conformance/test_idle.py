@@ -1,0 +1,135 @@
+"""A worker with nothing to do asks one question a second, however many policies there are, and misses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from time import sleep
+
+import pytest
+from sqlalchemy import event
+
+from lapse.app import Lapse
+from lapse.runner.scheduler import Scheduler
+from tests.conformance.harness import Harness
+
+
+@contextmanager
+def counted(db: Lapse) -> Iterator[list[str]]:
+    """The statements of this process on the database."""
+    seen: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        seen.append(statement)
+
+    event.listen(db.engine.database, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(db.engine.database, "before_cursor_execute", note)
+
+
+def many(h: Harness, count: int) -> None:
+    for number in range(count):
+        h.sql(f"CREATE TABLE t{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})")
+        h.sql(f"ALTER TABLE t{number} SET (ttl_expiration_expression = 'ts', ttl_grace = '0 seconds')")
+
+
+def settled(h: Harness) -> Scheduler:
+    """The scheduler of a worker that has done everything there was."""
+    worker = h.db.worker()
+    worker.run()
+    scheduler = worker._scheduler
+    for _ in range(2):
+        assert scheduler.run_once(patient=True).jobs == ()
+    assert scheduler.is_idle()
+    return scheduler
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_an_idle_look_is_one_statement(h: Harness, count: int) -> None:
+    many(h, count)
+    scheduler = settled(h)
+    with counted(h.db) as statements:
+        assert scheduler.is_idle()
+    assert len(statements) == 1
+
+
+CHANGES: dict[str, Callable[[Harness], object]] = {
+    "due": lambda h: h.advance(hours=2),
+    "changed": lambda h: h.sql("ALTER TABLE t0 SET (ttl_job_cron = '@daily')"),
+    "removed": lambda h: h.sql("ALTER TABLE t0 RESET (ttl)"),
+    "paused": lambda h: h.sql("ALTER TABLE t0 SET (ttl_pause = on)"),
+    "setting": lambda h: h.owner.set_setting("tidb_ttl_job_enable", "OFF"),
+}
+
+
+@pytest.mark.parametrize("what", list(CHANGES))
+def test_a_change_ends_idleness(h: Harness, what: str) -> None:
+    many(h, 1)
+    scheduler = settled(h)
+    CHANGES[what](h)
+    assert not scheduler.is_idle()
+
+
+def test_a_new_policy_ends_idleness(h: Harness) -> None:
+    many(h, 1)
+    scheduler = settled(h)
+    h.sql(f"CREATE TABLE other (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant}) TTL = ts + INTERVAL 1 DAY")
+    assert not scheduler.is_idle()
+
+
+def test_the_end_of_a_grace_period_ends_idleness(h: Harness) -> None:
+    h.events()
+    h.sql("ALTER TABLE events RESET (ttl)")
+    h.sql("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_grace = '5 minutes')")
+    scheduler = h.db.worker()._scheduler
+    scheduler.run_once(patient=True)
+    scheduler.run_once(patient=True)
+    assert scheduler.is_idle()
+    h.advance(minutes=6)
+    assert not scheduler.is_idle()
+    assert len(scheduler.run_once(patient=True).jobs) == 1
+
+
+def test_the_window_of_the_day_ends_idleness(h: Harness) -> None:
+    many(h, 1)
+    h.owner.set_setting("tidb_ttl_job_schedule_window_start_time", "13:00 +0000")
+    h.owner.set_setting("tidb_ttl_job_schedule_window_end_time", "14:00 +0000")
+    scheduler = h.db.worker()._scheduler
+    scheduler.run_once(patient=True)
+    scheduler.run_once(patient=True)
+    assert scheduler.is_idle()
+    h.advance(minutes=61)
+    assert not scheduler.is_idle()
+
+
+def test_a_worker_that_was_idle_works_when_a_table_falls_due(h: Harness) -> None:
+    many(h, 2)
+    worker = h.db.worker()
+    serving = Thread(target=worker.serve)
+    serving.start()
+    try:
+        _until(lambda: _jobs(h) == 2)
+        h.sql("ALTER TABLE t1 SET (ttl_job_cron = '* * * * *')")
+        _until(lambda: worker._scheduler.is_idle())
+        h.insert((1, h.at(days=-3)), table="t1")
+        h.advance(minutes=2)
+        _until(lambda: h.ids("t1") == [])
+        assert _jobs(h) > 2
+    finally:
+        worker.stop()
+        serving.join()
+
+
+def _jobs(h: Harness) -> int:
+    return len(h.owner.history())
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        sleep(0.05)
+    raise AssertionError("did not happen")
