@@ -56,6 +56,8 @@ class MariadbServer:
     program: ClassVar[str] = "mariadbd"
     drops_triggers: ClassVar[bool] = False
     """May an account drop a trigger that a binary log keeps it from making?"""
+    isolation: ClassVar[str] = "tx_isolation"
+    """The variable's name: MariaDB knows MySQL's since 11.1, MySQL no longer knows MariaDB's."""
     logging: ClassVar[tuple[str, ...]] = ("--log-bin=log", "--binlog-format=ROW")
     """For a server that others follow, together with a `--server-id`."""
 

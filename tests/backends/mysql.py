@@ -34,6 +34,7 @@ class MysqlServer(MariadbServer):
 
     program = "mysqld"
     drops_triggers = True
+    isolation = "transaction_isolation"
     logging = ("--log-bin=log", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--binlog-rows-query-log-events=ON")
     unsafe = (
         "--innodb-buffer-pool-size=64M",
@@ -112,6 +113,8 @@ def _template() -> Path:
 
 class GivenServer(MariadbServer):
     """Someone else's: nothing is started, stopped or restarted."""
+
+    isolation = MysqlServer.isolation
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)

@@ -20,7 +20,6 @@ HOSTILE = {
     "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
     "time_zone": "'-08:00'",
     "completion_type": "'CHAIN'",
-    "tx_isolation": "'SERIALIZABLE'",
     "max_join_size": "10",
     "sql_select_limit": "3",
     "sql_safe_updates": "1",
@@ -45,10 +44,11 @@ TABLE = "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP NULL) T
 @pytest.fixture
 def hostile(server: MariadbServer) -> Iterator[MariadbServer]:
     """A server whose global settings are what Lapse would never choose."""
-    values = server.execute(f"SELECT {', '.join(f'@@global.{name}' for name in HOSTILE)}")[0]
-    server.execute(*(f"SET GLOBAL {name} = {value}" for name, value in HOSTILE.items()))
+    settings = {**HOSTILE, server.isolation: "'SERIALIZABLE'"}
+    values = server.execute(f"SELECT {', '.join(f'@@global.{name}' for name in settings)}")[0]
+    server.execute(*(f"SET GLOBAL {name} = {value}" for name, value in settings.items()))
     yield server
-    for name, value in zip(HOSTILE, values, strict=True):
+    for name, value in zip(settings, values, strict=True):
         server.execute(f"SET GLOBAL {name} = {value!r}")
 
 

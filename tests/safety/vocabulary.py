@@ -431,7 +431,6 @@ class MariadbVocabulary(ServerVocabulary):
 class MysqlVocabulary(MariadbVocabulary):
     """Less of it: nothing is replaced in one statement."""
 
-
     def blocking(self, kind: str) -> Mapping[str, Statements]:
         return {
             name: [each.replace("DROP INDEX IF EXISTS", "DROP INDEX") for each in done]
