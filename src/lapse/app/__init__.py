@@ -316,16 +316,26 @@ class Lapse:
 
     # Doing
 
-    def run(self, table: str | None = None, *, listener: Listener | None = None, confirm: bool = False) -> RunResult:
+    def run(
+        self,
+        table: str | None = None,
+        *,
+        listener: Listener | None = None,
+        confirm: bool = False,
+        worker: Worker | None = None,
+    ) -> RunResult:
         """Run what is due, or `table` now, and return when it is done.
 
-        `confirm` lets first runs pass that would be held because they look like a mistake.
+        `confirm` lets first runs pass that would be held because they look like a mistake. `worker` is one that
+        `worker()` made, so that another thread can stop it.
         """
-        worker = self.worker(listener)
-        worker.read_comments()
+        worker = worker or self.worker(listener)
+        if table is None:
+            worker.read_comments()
+        only = None if table is None else self._stored(table)
         if confirm:
-            self.confirm(table)
-        return worker.run(None if table is None else self._stored(table))
+            self.confirm(only)
+        return worker.run(only)
 
     def worker(self, listener: Listener | None = None) -> Worker:
         return Worker(self.catalog, listener, gate_sql=self._gate_sql)

@@ -230,10 +230,6 @@ def finish_job(
     return result.rowcount == 1
 
 
-def has_jobs(connection: Connection, *, before: datetime) -> bool:
-    return connection.execute(select(job.c.job_id).where(job.c.finished_at <= before).limit(1)).first() is not None
-
-
 def forget_jobs(connection: Connection, *, before: datetime) -> int:
     """Lapse's own TTL: drop ended jobs from the history."""
     return connection.execute(delete(job).where(job.c.finished_at <= before)).rowcount

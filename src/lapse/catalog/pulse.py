@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, or_, select
+from sqlalchemy import Connection, Select, bindparam, exists, func, or_, select
 
-from lapse.catalog.schema import Instant, job, policy, setting, table
+from lapse.catalog.schema import Instant, job, policy, setting, table, worker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +31,19 @@ class Pulse:
 
 def read_pulse(connection: Connection, now: datetime) -> Pulse:
     return Pulse(**connection.execute(_query(), {"now": now}).mappings().one())
+
+
+def has_old_rows(connection: Connection, *, jobs_before: datetime, workers_before: datetime) -> bool:
+    """Is there an ended job, or a dead worker, to forget?"""
+    wanted = {"jobs_before": jobs_before, "workers_before": workers_before}
+    return bool(connection.execute(_old(), wanted).scalar_one())
+
+
+@cache
+def _old() -> Select[Any]:
+    ended = exists().where(job.c.finished_at <= bindparam("jobs_before", type_=Instant))
+    dead = exists().where(worker.c.heartbeat_at < bindparam("workers_before", type_=Instant))
+    return select(or_(ended, dead))
 
 
 @cache

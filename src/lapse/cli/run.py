@@ -46,9 +46,7 @@ def run(
     seconds = None if max_runtime is None else _seconds(max_runtime)
     output = Output()
     with open_database(url) as database:
-        if yes:
-            database.confirm(table)
-        result = execute(database, output, table=table, seconds=seconds)
+        result = execute(database, output, table=table, confirm=yes, seconds=seconds)
         if as_json:
             output.json(run_record(result))
         else:
@@ -65,11 +63,11 @@ def execute(
     output: Output,
     *,
     table: str | None,
+    confirm: bool = False,
     seconds: float | None = None,
     bar_after: float = SHOWN_AFTER_SECONDS,
 ) -> RunResult:
     """Run with a progress bar and stop gracefully on a signal or when the time is up."""
-    only = None if table is None else database.policy(table)
     progress = (
         Progress(database, output.err, shown_after=bar_after)
         if output.err.is_terminal and not output.err.is_dumb_terminal
@@ -82,7 +80,7 @@ def execute(
             timer.daemon = True
             timer.start()
         try:
-            return worker.run(only)
+            return database.run(table, confirm=confirm, worker=worker)
         finally:
             if timer is not None:
                 timer.cancel()

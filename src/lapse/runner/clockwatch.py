@@ -14,6 +14,8 @@ from lapse.clock import SystemClock
 from lapse.runner.retry import retried
 
 TOLERANCE = timedelta(minutes=10)
+REMEMBERED_SECONDS = 60.0
+"""What an earlier process has seen is not written anew by each that follows it sooner than this."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -51,10 +53,13 @@ class ClockWatch:
             boot = BOOT_ID.read_text().strip()
         if boot is None:
             return
-        with catalog.writing(durable=False) as connection:
+        with catalog.reading() as connection:
             before = meta.read_fact(connection, meta.CLOCK_SEEN)
-            seen = json.loads(before) if before else {}
-            if seen.get("boot") == boot:
-                self._last = datetime.fromisoformat(seen["now"]), float(seen["elapsed"])
-            here = {"boot": boot, "now": now.isoformat(), "elapsed": self._elapsed()}
+        seen, elapsed = json.loads(before) if before else {}, self._elapsed()
+        if seen.get("boot") == boot:
+            self._last = datetime.fromisoformat(seen["now"]), float(seen["elapsed"])
+            if elapsed - self._last[1] < REMEMBERED_SECONDS:
+                return
+        here = {"boot": boot, "now": now.isoformat(), "elapsed": elapsed}
+        with catalog.writing(durable=False) as connection:
             meta.replace_fact(connection, meta.CLOCK_SEEN, before, json.dumps(here))

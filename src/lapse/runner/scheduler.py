@@ -11,7 +11,7 @@ from time import monotonic
 from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.catalog.pulse import Pulse, read_pulse
+from lapse.catalog.pulse import Pulse, has_old_rows, read_pulse
 from lapse.errors import Blocked, DatabaseUnavailable, LapseError
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
@@ -52,8 +52,9 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """One round of the scheduler: the jobs that are active now, and what was skipped."""
+    """One round of the scheduler: the jobs that are active now, what was skipped, and the settings that it went by."""
 
+    settings: Settings
     jobs: tuple[Job, ...]
     skipped: tuple[Skip, ...] = ()
     proposals: tuple[CommentProblem, ...] = ()
@@ -129,10 +130,11 @@ class Scheduler:
         """
         self._keeper.look_again()
         self._place.run_once()
-        comments = {problem.table: problem for problem in self.comments.refresh()}
+        comments = {problem.table: problem for problem in self._read_comments(only)}
         with self._catalog.reading() as connection:
             now = self._catalog.engine.now(connection)
-            pulse = read_pulse(connection, now)
+            # A single run never asks whether anything has changed since.
+            pulse = read_pulse(connection, now) if patient else None
             at = monotonic()
             current = settings.load_settings(connection)
             # Read again where one was given: the guard or a comment may have changed it.
@@ -141,7 +143,8 @@ class Scheduler:
             active = stored_jobs.active_jobs(connection)
         self._tell_held(everything)
         current = self._check_clock(now, current)
-        self._before = _Glance(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
+        if pulse is not None:
+            self._before = _Glance(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
         round_ = _Round(
             now=now,
             settings=current,
@@ -167,7 +170,11 @@ class Scheduler:
             skipped += left
         self._forget(now, current)
         proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
-        return Tick(jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)
+        return Tick(settings=current, jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)
+
+    def _read_comments(self, only: StoredPolicy | None) -> tuple[CommentProblem, ...]:
+        """A policy that a statement has declared wins over any comment."""
+        return () if only is not None and only.source != policies.COMMENT else self.comments.refresh()
 
     def _tell_held(self, everything: Sequence[StoredPolicy]) -> None:
         """First runs that wait for a person: once when that begins, or this worker does, and once when it is over."""
@@ -306,9 +313,8 @@ class Scheduler:
     def _forget(self, now: datetime, current: Settings) -> None:
         before = current.history_retention.subtracted_from(now)
         with self._catalog.reading() as connection:
-            old = stored_jobs.has_jobs(connection, before=before)
-            dead = any(row.heartbeat_at < now - WORKER_MEMORY for row in workers.list_workers(connection))
-        if old or dead:
+            is_due = has_old_rows(connection, jobs_before=before, workers_before=now - WORKER_MEMORY)
+        if is_due:
             with self._catalog.writing() as connection:
                 stored_jobs.forget_jobs(connection, before=before)
                 workers.forget_workers(connection, silent_since=now - WORKER_MEMORY)

@@ -151,7 +151,7 @@ class Worker:
         self._start()
         try:
             tick = self._scheduler.run_once(only=only)
-            ended = tuple(self._work_until_done(list(tick.jobs)))
+            ended = tuple(self._work_until_done(list(tick.jobs), tick.settings))
             reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
@@ -170,9 +170,9 @@ class Worker:
                         self._catalog.check_again()
                         checked_at = monotonic()
                     if reclaiming or not self._scheduler.is_idle():
-                        self._scheduler.run_once(patient=True)
+                        tick = self._scheduler.run_once(patient=True)
                         reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
-                        self._start_threads(threads)
+                        self._start_threads(threads, tick.settings)
                         self._announce_round()
                     failures = 0
                     self._outage.over()
@@ -199,9 +199,9 @@ class Worker:
                 thread.join()
             self._close()
 
-    def _start_threads(self, threads: dict[int, Thread]) -> None:
+    def _start_threads(self, threads: dict[int, Thread], current: Settings) -> None:
         """As many as are wanted; one that has died is replaced."""
-        for number in range(self._wanted_threads()):
+        for number in range(self._wanted_threads(current)):
             if number not in threads or not threads[number].is_alive():
                 threads[number] = Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}")
                 threads[number].start()
@@ -257,12 +257,12 @@ class Worker:
         with suppress(Fenced), self._catalog.writing(durable=False) as connection:
             tasks.resign_task(connection, task, tasks.progress_of(connection, task.id))
 
-    def _work_until_done(self, wanted: list[Job]) -> list[Job]:
+    def _work_until_done(self, wanted: list[Job], current: Settings) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
         left = _Left(wanted)
         if not left.active:
             return wanted
-        threads = min(self._wanted_threads(), sum(job.tasks_total for job in wanted))
+        threads = min(self._wanted_threads(current), sum(job.tasks_total for job in wanted))
         helpers = [
             Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)
         ]
@@ -332,9 +332,9 @@ class Worker:
     def _claim(self, jobs: Collection[int] | None) -> Claim | None:
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
-            now = self._engine.now(connection)
-            alive = silent_since(now, current)
             awake = self._engine.stopwatch(connection)
+            now = awake if self._engine.clock is None else self._engine.now(connection)
+            alive = silent_since(now, current)
             found = tasks.claimable_tasks(connection, silent_since=alive, awake_at=awake, jobs=jobs)
         if not found:
             return None
@@ -387,9 +387,7 @@ class Worker:
         with self._engine.connection() as connection:
             return self._engine.reclaim(connection, seconds)
 
-    def _wanted_threads(self) -> int:
-        with self._catalog.reading() as connection:
-            current = settings.load_settings(connection)
+    def _wanted_threads(self, current: Settings) -> int:
         wanted = current.scan_worker_count if self._engine.features.concurrent_writers else 1
         self._thread_count = wanted
         if current.delete_worker_count != self._slot_count:

@@ -176,8 +176,7 @@ class PostgresEngine(Engine):
     def _reading(self, connection: Connection) -> Iterator[None]:
         """A transaction that is shown expired rows, with times written the way Lapse reads them."""
         if self.in_transaction(connection):
-            with self.atomic(connection):
-                connection.exec_driver_sql("; ".join(session.set_locally(_READING)))
+            with self.errors(), session.savepoint(connection, before=session.set_locally(_READING)):
                 yield
         else:
             with self.errors(), locks.given_up_soon(), session.transaction(connection, _READING | locks.BRIEFLY):

@@ -11,7 +11,7 @@ that no pooler shares.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import cache
@@ -318,11 +318,12 @@ def bookkeeping(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def savepoint(connection: Connection) -> Iterator[None]:
-    connection.exec_driver_sql("SAVEPOINT lapse")
+def savepoint(connection: Connection, before: Sequence[str] = (), after: Sequence[str] = ()) -> Iterator[None]:
+    """`before` and `after` are said inside it, in the messages that open and close it."""
+    connection.exec_driver_sql("; ".join(["SAVEPOINT lapse", *before]))
     try:
         yield
-        connection.exec_driver_sql("RELEASE SAVEPOINT lapse")
+        connection.exec_driver_sql("; ".join([*after, "RELEASE SAVEPOINT lapse"]))
     except BaseException:
         roll_back(connection, "ROLLBACK TO SAVEPOINT lapse; RELEASE SAVEPOINT lapse")
         raise

@@ -171,11 +171,8 @@ def within(connection: Connection, milliseconds: int, look: Callable[[], Any]) -
     """What a look finds, inside the caller's transaction; TOO_LONG where that takes more than this time."""
     limits = {"statement_timeout": str(milliseconds), "max_parallel_workers_per_gather": "0"}
     try:
-        with savepoint(connection):
-            connection.exec_driver_sql("; ".join(set_locally(limits)))
-            found = look()
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            return found
+        with savepoint(connection, before=set_locally(limits), after=["SET LOCAL statement_timeout = 0"]):
+            return look()
     except DBAPIError as error:
         if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
             raise
