@@ -104,3 +104,20 @@ def test_a_table_that_was_changed_instantly_too_often_is_rebuilt(h: Harness, ser
     h.sql("ALTER TABLE events SET (ttl_expire_after = '1 hour')")
     server.execute("INSERT INTO events (id) VALUES (2)", database=_name(h))
     assert _stamped(h)[2]
+
+
+def test_a_column_of_another_type_is_repaired_or_named_with_the_statement(h: Harness, server: MariadbServer) -> None:
+    """MySQL's default needs a type that goes beyond 2038; on MariaDB the default is the stamp, which any type holds."""
+    h.sql("CREATE TABLE events (id INT PRIMARY KEY) WITH (ttl_expire_after = '1 hour')")
+    change = "ALTER TABLE events MODIFY crdb_internal_expiration TIMESTAMP NULL DEFAULT NULL INVISIBLE"
+    server.execute(change, database=_name(h))
+    for finding in h.db.doctor(repair=True):
+        if "repair failed" in finding.text:
+            statement, _, command = str(finding.fix).partition(";")
+            assert "2038" in finding.text and command == " then: lapse doctor URL --repair"
+            server.execute(statement, database=_name(h))
+            h.db.doctor(repair=True)
+    h.db.resume("events")
+    server.execute("INSERT INTO events VALUES (1)", database=_name(h))
+    assert _stamped(h) == {1: True}
+    assert h.run_one().counts.deleted == 0

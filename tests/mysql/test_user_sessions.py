@@ -37,6 +37,7 @@ VOLATILE = {
     "error_count",
     "insert_id",
     "in_transaction",
+    "statement_id",
 }
 TABLE = "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP NULL) TTL = at + INTERVAL 1 DAY"
 

@@ -157,6 +157,8 @@ class ServerVocabulary(Vocabulary):
     stride, examples = 37, 8
     instant: str
     other_instant: str
+    managed: str | None = None
+    """The type that the managed column needs, where that is not `instant`."""
     """Another type for the same moment, which means another thing."""
     partitioned: str
     """The end of a CREATE TABLE."""
@@ -183,7 +185,7 @@ class ServerVocabulary(Vocabulary):
         return [f"CREATE TABLE {table} ({self._columns(kind, whole=True)}){end}", *leaves, fill]
 
     def _columns(self, kind: str, *, whole: bool = False) -> str:
-        managed = f", crdb_internal_expiration {self.instant} DEFAULT '{LONG_AGO}'"
+        managed = f", crdb_internal_expiration {self.managed or self.instant} DEFAULT '{LONG_AGO}'"
         return f"id BIGINT NOT NULL PRIMARY KEY, ts {self.instant}{managed if kind == 'managed' and whole else ''}"
 
     def blocking(self, kind: str) -> Mapping[str, Statements]:
@@ -430,6 +432,8 @@ class MariadbVocabulary(ServerVocabulary):
 
 class MysqlVocabulary(MariadbVocabulary):
     """Less of it: nothing is replaced in one statement."""
+
+    managed = "DATETIME(6)"
 
     def blocking(self, kind: str) -> Mapping[str, Statements]:
         return {

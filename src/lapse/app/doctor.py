@@ -239,9 +239,8 @@ class Doctor:
                 with self._catalog.writing() as connection:
                     policies.unblock_tables(connection, stored.id)
             except LapseError as error:
-                return Finding(
-                    level=Level.PROBLEM, subject=str(stored.table), text=f"{text}; repair failed: {error.message}"
-                )
+                text = f"{text}; repair failed: {error.message}"
+                return Finding(level=Level.PROBLEM, subject=str(stored.table), text=text, fix=error.hint)
         return Finding(
             level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
         )

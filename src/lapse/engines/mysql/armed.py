@@ -250,19 +250,16 @@ class Watch:
         A statement is counted when it begins, and may wait. So where a number can be looked up, which takes a
         millisecond and more, a count that has not changed is believed together with a row that was seen before.
         """
-        if known.renaming_makes_young:
-            return self._has_its_number(connection, known)
-        calm = not known.replaced_since(server.executed(connection))
-        if not known.ids:
+        calm = not known.renaming_makes_young and not known.replaced_since(server.executed(connection))
+        if not known.ids or (calm and self._has_its_rows(connection)):
             return calm
-        return (calm and self._has_its_rows(connection)) or self._has_its_number(connection, known)
+        numbers = server.table_ids(connection, self._name)
+        # An account that may not see them has only the count: this batch may just have deleted all rows seen before.
+        return bool(set(numbers.values()) & set(known.ids.values())) if numbers else calm
 
     def _has_its_rows(self, connection: Connection) -> bool:
         assert self._armed is not None
         return _still_there(connection, replace(self._declared.table, name=self._name), self._armed)
-
-    def _has_its_number(self, connection: Connection, known: Look) -> bool:
-        return bool(set(server.table_ids(connection, self._name).values()) & set(known.ids.values()))
 
 
 def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | None = None) -> Look:

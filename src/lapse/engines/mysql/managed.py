@@ -43,6 +43,14 @@ def add_column(connection: Connection, table: Table, after: Interval, now: datet
 
 
 def set_default(connection: Connection, table: Table, after: Interval) -> None:
+    column = table.column(MANAGED_COLUMN)
+    if column and column.type.lower().startswith("timestamp") and not server.stamps_hidden_columns(connection):
+        raise Unsupported(
+            f"column {MANAGED_COLUMN} of table {table.name} is {column.type}, which ends in 2038 and cannot hold the"
+            " default that it needs on MySQL",
+            hint=f"ALTER TABLE {qualified(table.name)} MODIFY {_COLUMN} DATETIME(6) NULL INVISIBLE;"
+            " then: lapse doctor URL --repair",
+        )
     _alter(
         connection,
         f"ALTER TABLE {qualified(table.name)} ALTER COLUMN {_COLUMN} SET DEFAULT {_default(connection, after)}",
