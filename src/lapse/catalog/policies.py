@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 
 from lapse.catalog.schema import policy, policy_version, rate, table
 from lapse.model.blocked import BlockCode
@@ -71,6 +71,13 @@ class PhysicalTable:
 # Built once, as every run asks them and building one takes as long as running it.
 _POLICIES = select(policy).order_by(policy.c.schema_name, policy.c.table_name)
 _TABLES = select(table).order_by(table.c.table_id)
+_WANTED = table.c.table_id == bindparam("wanted_id")
+_OPEN_GATE = (
+    update(table)
+    .where(_WANTED, table.c.blocked == BlockCode.GATE)
+    .values(trouble=None, blocked=None, blocked_since=None)
+)
+_FORGET_FAILURES = update(table).where(_WANTED, table.c.failures > 0).values(failures=0)
 
 
 def find_policy(connection: Connection, name: TableName) -> StoredPolicy | None:
@@ -229,11 +236,7 @@ def shut_gate(connection: Connection, table_id: int, trouble: str, now: datetime
 
 
 def open_gate(connection: Connection, table_id: int) -> None:
-    connection.execute(
-        update(table)
-        .where(table.c.table_id == table_id, table.c.blocked == BlockCode.GATE)
-        .values(trouble=None, blocked=None, blocked_since=None)
-    )
+    connection.execute(_OPEN_GATE, {"wanted_id": table_id})
 
 
 def unblock_tables(connection: Connection, policy_id: int) -> None:
@@ -246,7 +249,7 @@ def unblock_tables(connection: Connection, policy_id: int) -> None:
 
 
 def forget_failures(connection: Connection, table_id: int) -> None:
-    connection.execute(update(table).where(table.c.table_id == table_id, table.c.failures > 0).values(failures=0))
+    connection.execute(_FORGET_FAILURES, {"wanted_id": table_id})
 
 
 def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: str) -> None:

@@ -15,7 +15,8 @@ from lapse.runner.retry import retried
 
 TOLERANCE = timedelta(minutes=10)
 REMEMBERED_SECONDS = 60.0
-"""What an earlier process has seen is not written anew by each that follows it sooner than this."""
+SAME_SECONDS = 1.0
+"""What an earlier process has seen is not written anew by one that follows sooner and sees the clock go on as it did."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -58,7 +59,8 @@ class ClockWatch:
         seen, elapsed = json.loads(before) if before else {}, self._elapsed()
         if seen.get("boot") == boot:
             self._last = datetime.fromisoformat(seen["now"]), float(seen["elapsed"])
-            if elapsed - self._last[1] < REMEMBERED_SECONDS:
+            passed = elapsed - self._last[1]
+            if passed < REMEMBERED_SECONDS and abs((now - self._last[0]).total_seconds() - passed) < SAME_SECONDS:
                 return
         here = {"boot": boot, "now": now.isoformat(), "elapsed": elapsed}
         with catalog.writing(durable=False) as connection:

@@ -84,6 +84,16 @@ class _Described:
     armed: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """What a task of a job begins with. `behind` is the share of the promised time that has passed."""
+
+    job: Job
+    stored: StoredPolicy
+    physical: PhysicalTable | None
+    behind: float
+
+
 class JobKeeper:
     def __init__(self, catalog: Catalog, owner: str, listener: Listener) -> None:
         self._catalog = catalog
@@ -91,6 +101,7 @@ class JobKeeper:
         self._owner = owner
         self.listener = listener
         self._described: dict[tuple[int, TableName], _Described] = {}
+        self._planned: dict[int, tuple[Planned, float]] = {}
 
     @retried
     def create(
@@ -102,12 +113,15 @@ class JobKeeper:
         it: then there is nothing left to wait for.
         """
         declared, cutoff, path, ranges = self._plan(stored, physical)
+        behind = 0.0
         try:
             with self._catalog.writing(durable=False) as connection:
                 if not policies.take_table(connection, physical, next_run(stored.policy, current, after=cutoff)):
                     raise JobExists(f"another worker has taken table {stored.table}")
                 if ends_grace and stored.grace_until is not None:
                     policies.end_grace(connection, stored.id)
+                if ranges:
+                    behind = self.behind(connection, stored, physical.id, cutoff)
                 job_id = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,
@@ -119,7 +133,7 @@ class JobKeeper:
                     ranges=ranges,
                     now=cutoff,
                     owner=self._owner,
-                    behind=self.behind(connection, stored, physical.id, cutoff) if ranges else 0.0,
+                    behind=behind,
                 )
                 if not ranges:
                     now = self._engine.now(connection)
@@ -132,7 +146,22 @@ class JobKeeper:
                 job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
+        planned = Planned(job=job, stored=stored, physical=physical, behind=behind)
+        self._planned[job.id] = planned, monotonic() + DESCRIBED_SECONDS
         return self._announced(job)
+
+    def planned(self, connection: Connection, job_id: int, now: datetime) -> Planned:
+        """As it is in the catalog, or as it was created here a moment ago. Raises Drift where the policy is gone."""
+        found, until = self._planned.get(job_id, (None, 0.0))
+        if found is not None and monotonic() < until:
+            return found
+        self._planned.pop(job_id, None)
+        job = stored_jobs.get_job(connection, job_id)
+        stored = policies.get_policy(connection, job.policy_id)
+        if stored is None:
+            raise Drift("the policy was removed")
+        behind = self.behind(connection, stored, job.table_id, now)
+        return Planned(job=job, stored=stored, physical=policies.get_table(connection, job.table_id), behind=behind)
 
     def _announced(self, job: Job) -> Job:
         self.listener.job_created(job)
@@ -174,7 +203,10 @@ class JobKeeper:
             return next((job for job in stored_jobs.active_jobs(connection) if job.table_id == physical.id), None)
 
     def settle_if_done(self, job_id: int) -> Job:
-        """After a task has finished: most jobs have others left."""
+        """After a task has finished: a job with several may have others left."""
+        planned, _ = self._planned.get(job_id, (None, 0.0))
+        if planned is not None and planned.job.tasks_total == 1:
+            return self.settle(job_id)
         with self._catalog.reading() as connection:
             job = stored_jobs.get_job(connection, job_id)
         return self.settle(job_id) if job.tasks_finished >= job.tasks_total else job
@@ -279,8 +311,8 @@ class JobKeeper:
             return declared, cutoff, path, self._engine.split(connection, target, pieces)
 
     def look_again(self) -> None:
-        """Forget what tables looked like."""
-        self._described = {}
+        """Forget what tables looked like, and the jobs of the last round."""
+        self._described, self._planned = {}, {}
 
     def declared(self, connection: Connection, stored: StoredPolicy, name: TableName | None = None) -> Declared:
         """The policy as it holds for the whole table or one of its leaves, which looks as it did a moment ago."""

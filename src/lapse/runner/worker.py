@@ -13,7 +13,7 @@ from datetime import datetime
 from threading import Condition, Event, Lock, Semaphore, Thread
 from time import monotonic
 
-from lapse.catalog import Catalog, policies, settings, tasks
+from lapse.catalog import Catalog, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Target
@@ -350,12 +350,8 @@ class Worker:
 
     def _prepare(self, claim: Claim) -> TaskRunner:
         with self._catalog.reading() as connection:
-            job = stored_jobs.get_job(connection, claim.task.job_id)
-            stored = policies.get_policy(connection, job.policy_id)
-            if stored is None:
-                raise Drift("the policy was removed")
-            behind = self._keeper.behind(connection, stored, job.table_id, claim.now)
-            physical = policies.get_table(connection, job.table_id)
+            planned = self._keeper.planned(connection, claim.task.job_id, claim.now)
+        job, stored, physical = planned.job, planned.stored, planned.physical
         with self._engine.connection() as connection:
             declared = self._keeper.declared(connection, stored, job.table)
             armed = self._keeper.armed(connection, stored)
@@ -379,7 +375,7 @@ class Worker:
             listener=self._listener,
             learned_size=self._learned_sizes.get(job.table_id),
         )
-        runner.urgent = behind > IN_DANGER
+        runner.urgent = planned.behind > IN_DANGER
         runner.shown_gate = physical.trouble if physical and physical.blocked is BlockCode.GATE else None
         return runner
 

@@ -28,14 +28,14 @@ _ACTIONS = {
 }
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", CATALOG_SCHEMA)
 
-_SCHEMA_IN_PATH = f"""
+_IN_PATH = f"""
     WITH found AS MATERIALIZED (
          SELECT pg_catalog.set_config('search_path', coalesce(
                     nullif(pg_catalog.current_setting('{USER_PATH}', true), ''),
                     (SELECT s.reset_val FROM pg_catalog.pg_settings s WHERE s.name = 'search_path')), true) AS users,
                 pg_catalog.to_regclass(%(name)s)::pg_catalog.oid AS oid,
                 pg_catalog.set_config('search_path', %(safe)s, true) AS own)
-    SELECT n.nspname FROM found JOIN pg_catalog.pg_class c ON c.oid = found.oid
+    SELECT c.relname, n.nspname FROM found JOIN pg_catalog.pg_class c ON c.oid = found.oid
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
 """The columns of a row are made from left to right."""
 
@@ -177,23 +177,22 @@ def describe(connection: Connection, name: TableName) -> Table:
 def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | None:
     own = own_name(name)
     if own.schema is None:
-        schema = _schema_in_path(connection, own.name)
-        if schema is None:
+        found = _in_path(connection, own.name)
+        if found is None:
             return None
-        own = TableName(own.name, schema)
+        own = TableName(own.name, str(found["nspname"]))
     return next(iter(rows(connection, _RELATION, {"name": relation(own)})), None)
 
 
-def _schema_in_path(connection: Connection, table: str) -> str | None:
+def _in_path(connection: Connection, table: str) -> dict[str, Any] | None:
     """Where the user's search path finds a table, inside a transaction, whose own path is Lapse's."""
-    values = {"name": quote(table), "safe": SAFE_PATH}
-    found = connection.exec_driver_sql(_SCHEMA_IN_PATH, values).scalar()
-    return None if found is None else str(found)
+    return next(iter(rows(connection, _IN_PATH, {"name": quote(table), "safe": SAFE_PATH})), None)
 
 
 def full_name(connection: Connection, name: TableName) -> TableName:
     """With the schema in which the search path finds it."""
-    found = relation_row(connection, name)
+    own = own_name(name)
+    found = _in_path(connection, own.name) if own.schema is None else relation_row(connection, own)
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
     full = TableName(str(found["relname"]), str(found["nspname"]))

@@ -89,9 +89,9 @@ def open_database(url: URL) -> Database:
 
     @event.listens_for(database, "connect")
     def _configure(raw: Any, record: Any) -> None:
-        _run_alone(raw, "SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
         asked = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
-        backend, record.info[DEFAULT_PATH] = _run_alone(raw, asked).fetchone()
+        found = _run_alone(raw, f"{asked}; SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
+        backend, record.info[DEFAULT_PATH] = found.fetchone()
         record.info[POOLED] = backend != raw.info.backend_pid
         if not record.info[POOLED]:
             _run_alone(raw, f"SET quote_all_identifiers = off; SET search_path = {SAFE_PATH}")

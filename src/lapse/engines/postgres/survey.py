@@ -18,7 +18,7 @@ from lapse.engines.postgres.reads import Read
 from lapse.engines.postgres.session import QUERY_CANCELED, savepoint, set_locally, sqlstate
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import ColumnExpiry
-from lapse.model.table import Table
+from lapse.model.table import Table, TableKind
 
 INDEX_PATH_SHARE = 0.05
 """The index path pays while at most this share of the rows has expired."""
@@ -36,16 +36,18 @@ NOT_BEGUN = "begins later than what has expired"
 EXACT_ROWS = 2_000_000
 """A survey counts tables up to about this many rows; larger ones are estimated."""
 
-_ESTIMATED = f"""
+_ROWS = (
+    f"coalesce(sum({inspect.DENSITY} * (pg_relation_size(c.oid) / current_setting('block_size')::bigint)), 0)::bigint"
+)
+"""As the planner does it: density times the size now."""
+_ESTIMATED = f"SELECT {_ROWS} FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s) AND c.relkind = 'r'"
+_ESTIMATED_IN_ALL = f"""
     WITH RECURSIVE tree AS (
          SELECT pg_catalog.to_regclass(%(name)s)::oid AS relid
           UNION ALL
          SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'p'
            JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid)
-    SELECT coalesce(sum({inspect.DENSITY}
-                        * (pg_relation_size(c.oid) / current_setting('block_size')::bigint)), 0)::bigint
-      FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'r'"""
-"""As the planner does it: density times the size now, of all partitions together."""
+    SELECT {_ROWS} FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'r'"""
 
 
 def expected_rows(connection: Connection, declared: Declared, cutoff: datetime) -> int:
@@ -69,7 +71,8 @@ def blocks(connection: Connection, table: Table) -> int:
 
 def estimate_rows(connection: Connection, table: Table) -> int:
     """From the server's own catalog alone: a worker need not be able to read the table."""
-    return int(connection.exec_driver_sql(_ESTIMATED, {"name": relation(table.name)}).scalar_one())
+    query = _ESTIMATED_IN_ALL if table.kind is TableKind.PARTITIONED else _ESTIMATED
+    return int(connection.exec_driver_sql(query, {"name": relation(table.name)}).scalar_one())
 
 
 def total_bytes(connection: Connection, table: Table) -> int:
