@@ -16,7 +16,7 @@ from lapse.runner.retry import retried
 TOLERANCE = timedelta(minutes=10)
 REMEMBERED_SECONDS = 60.0
 SAME_SECONDS = 1.0
-"""What an earlier process has seen is not written anew by one that follows sooner and sees the clock go on as it did."""
+"""What an earlier process has seen is not written anew by one that follows soon and sees the clock go on as it did."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
