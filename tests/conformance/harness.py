@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -106,6 +107,16 @@ class Harness:
         """A session of the owner's that knows nothing of Lapse; each statement commits by itself."""
         self._may_lack_grants = True
         return closing(self.owner.engine.user_connection())
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[Connection]:
+        """By another client, which takes its time: the connection holds the lock until it is closed."""
+        if not self.backend.lock:
+            pytest.skip("there are no locks of single tables")
+        with closing(self.owner.engine.user_connection()) as connection:
+            for statement in self.backend.lock:
+                connection.exec_driver_sql(statement.format(t=table))
+            yield connection
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         return list(self.owner.execute(text).rows)

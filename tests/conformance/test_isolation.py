@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from time import monotonic
 
@@ -118,24 +118,10 @@ def test_a_table_that_cannot_be_planned_blocks_itself_alone(h: Harness, monkeypa
     assert h.ids("broken") == [2]
 
 
-@contextmanager
-def _locked(h: Harness, table: str) -> Iterator[None]:
-    """By another client, which takes its time."""
-    if not h.backend.lock:
-        pytest.skip("there are no locks of single tables")
-    connection = h.owner.engine.user_connection()
-    try:
-        for statement in h.backend.lock:
-            connection.exec_driver_sql(statement.format(t=table))
-        yield
-    finally:
-        connection.close()
-
-
 def test_a_locked_table_keeps_no_other_waiting(h: Harness) -> None:
     _two_tables(h)
     assert h.db.status()
-    with _locked(h, "broken"):
+    with h.locked("broken"):
         started = monotonic()
         result = h.run(None)
         assert monotonic() - started < SOON_SECONDS
@@ -149,7 +135,7 @@ def test_a_locked_table_keeps_no_other_waiting(h: Harness) -> None:
 def test_looking_at_a_locked_table_ends_soon(h: Harness) -> None:
     _two_tables(h)
     assert h.db.status()
-    with _locked(h, "broken"):
+    with h.locked("broken"):
         for look in (lambda: h.db.preview("broken"), lambda: h.db.doctor(), lambda: h.db.status()):
             started = monotonic()
             with suppress(Blocked):

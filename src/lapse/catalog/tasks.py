@@ -189,19 +189,24 @@ def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent
     )
 
 
-def task_states(connection: Connection, job_id: int) -> list[TaskState]:
-    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
-    return [
-        TaskState(
-            task=_task(row, fence=row["fence"], owner=row["owner_id"]),
-            heartbeat_at=row["heartbeat_at"],
-            worked_seconds=row["worked_seconds"],
-            waited_seconds=row["waited_seconds"],
-            pause_reason=row["pause_reason"],
-            last_error=row["last_error"],
+def task_states(connection: Connection, job_ids: Collection[int]) -> dict[int, list[TaskState]]:
+    """Job → its tasks, for all of them at once."""
+    found: dict[int, list[TaskState]] = {job_id: [] for job_id in job_ids}
+    if not found:
+        return found
+    wanted = select(task).where(task.c.job_id.in_(list(found))).order_by(task.c.job_id, task.c.ordinal)
+    for row in connection.execute(wanted).mappings():
+        found[row["job_id"]].append(
+            TaskState(
+                task=_task(row, fence=row["fence"], owner=row["owner_id"]),
+                heartbeat_at=row["heartbeat_at"],
+                worked_seconds=row["worked_seconds"],
+                waited_seconds=row["waited_seconds"],
+                pause_reason=row["pause_reason"],
+                last_error=row["last_error"],
+            )
         )
-        for row in rows
-    ]
+    return found
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:

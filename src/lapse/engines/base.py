@@ -366,9 +366,10 @@ class Engine(ABC):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         """Roughly how many rows, without a scan."""
 
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        """Size and inserts from counters that the engine keeps anyway, without a scan."""
-        return Footprint()
+    @abstractmethod
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        """Of many tables, from what the engine has at hand: without a scan, without waiting for a lock, in a number of
+        statements that does not grow with that of the tables. One that is gone is missing."""
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         """Which share of a range lies behind the cursor, 0 to 1; None where that cannot be told."""

@@ -176,11 +176,13 @@ class Consequences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """What the engine's own counters say about a table; None where it does not tell.
+    """What the engine's own counters say about a table, all its partitions together; None where it does not tell.
 
-    `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that only grows.
+    `rows` are an estimate; `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that
+    only grows.
     """
 
+    rows: int | None = None
     bytes: int | None = None
     inserted: int | None = None
 

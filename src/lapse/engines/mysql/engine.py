@@ -421,9 +421,8 @@ class MysqlEngine(Engine):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
 
-    @looking
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        return paths.footprint(connection, table.name)
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        return paths.footprints(connection, names)
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         numbers = KeyRange(start=keys.leading_number(span.start), end=keys.leading_number(span.end))

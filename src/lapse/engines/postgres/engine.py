@@ -37,6 +37,7 @@ from lapse.engines.postgres import (
     calling,
     checks,
     condition,
+    footprints,
     forecast,
     function,
     gauges,
@@ -61,7 +62,7 @@ from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, o
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.engines.values import Stray
 from lapse.engines.zones import block_guess
-from lapse.errors import Drift, LapseError, NotPermitted, Unsupported
+from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
@@ -419,9 +420,13 @@ class PostgresEngine(Engine):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return survey.estimate_rows(connection, table)
 
-    @looking
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        return survey.footprint(connection, table)
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        try:
+            with self._looking(connection):
+                return footprints.read(connection, names)
+        except Blocked:
+            # One was locked just now.
+            return footprints.read(connection, names, measured=False)
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         """Ranges count blocks; a cursor has the line in its block, too."""

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Footprint, Survey, Target
+from lapse.engines.base import Declared, Survey, Target
 from lapse.engines.postgres import calling, condition, inspect, leaving, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import own_name, quote, relation
@@ -80,17 +80,6 @@ def total_bytes(connection: Connection, table: Table) -> int:
         ).scalar_one()
         or 0
     )
-
-
-def footprint(connection: Connection, table: Table) -> Footprint:
-    """Of all partitions together; a partitioned table has no storage of its own."""
-    size, inserted = connection.exec_driver_sql(
-        "SELECT sum(pg_total_relation_size(part)), sum(pg_stat_get_tuples_inserted(part)) FROM ("
-        " SELECT relid::oid AS part FROM pg_partition_tree(%s::regclass) WHERE isleaf"
-        " UNION SELECT %s::regclass::oid) AS parts",
-        (relation(table.name), relation(table.name)),
-    ).one()
-    return Footprint(bytes=int(size), inserted=int(inserted))
 
 
 def path_at_first_sight(declared: Declared, cutoff: datetime) -> Path | None:

@@ -25,6 +25,7 @@ from lapse.engines.base import (
     Deleter,
     Engine,
     Expiring,
+    Footprint,
     Gauge,
     Place,
     Survey,
@@ -238,6 +239,9 @@ class SqliteEngine(Engine):
             return int(connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one())
         low, high = forecast.row_ids(connection, table)
         return 0 if low is None else high - low + 1
+
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        return forecast.footprints(connection, names)
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind is PathKind.PHYSICAL and self._finds_nothing(connection, target):
