@@ -20,6 +20,7 @@
     │   ├── NotPermitted           the role lacks a privilege
     │   ├── BadData                a value in a row cannot be computed with
     │   └── Retryable              busy, deadlock, timeout: the same call may succeed later
+    │       ├── Locked             another session holds a lock
     │       └── TooSlow            a statement was given up because of its time limit: fewer rows may do
     ├── RowUndeletable             this batch holds a row that the database will not let go
     ├── Drift                      the table is no longer what the policy was declared on
@@ -147,6 +148,14 @@ class BadData(DatabaseError):
 
 class Retryable(DatabaseError):
     pass
+
+
+class Locked(Retryable):
+    """`everything`: the whole database is locked, so that not even Lapse's own tables can be written."""
+
+    def __init__(self, message: str, *, hint: str | None = None, everything: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.everything = everything
 
 
 class TooSlow(Retryable):

@@ -48,7 +48,7 @@ class Shared(Protocol):
 
 
 class CatalogCollector:
-    """Prometheus's collector protocol. A database that is away is a value, not a failed scrape."""
+    """Prometheus's collector protocol. A database that is unreachable is a value, not a failed scrape."""
 
     def __init__(self, shared: Shared, engine: str) -> None:
         self._shared = shared

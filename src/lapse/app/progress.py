@@ -33,7 +33,7 @@ class JobProgress:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the job, or some of its tasks, are held up now."""
-        waiting = (state.pause_reason for state in self.tasks if state.task.status is TaskStatus.RUNNING)
+        waiting = (state.pause_reason for state in self.tasks if state.task.has_begun)
         return tuple(dict.fromkeys(reason for reason in (self.job.reason, *waiting) if reason))
 
 

@@ -246,11 +246,14 @@ COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 @cache
 def _query() -> Select[Any]:
     """A job with its tasks' counts added up, while they are there. Built once: that takes longer than running it."""
+    at_work = task.c.status == TaskStatus.RUNNING
+    # Because of an error, such as a lock that was not to be had: it still waits for the same.
+    given_back = and_(task.c.status == TaskStatus.WAITING, task.c.failures > 0)
     found = (
         select(
             task.c.job_id,
             func.sum(case((task.c.status == TaskStatus.FINISHED, 1), else_=0)).label("finished"),
-            func.max(case((task.c.status == TaskStatus.RUNNING, task.c.pause_reason))).label("waiting_for"),
+            func.max(case((or_(at_work, given_back), task.c.pause_reason))).label("waiting_for"),
             *(func.sum(task.c[name]).label(name) for name in COUNT_NAMES),
         )
         .group_by(task.c.job_id)

@@ -14,11 +14,11 @@ from lapse.cli import runreport
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
-from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
+from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval
-from lapse.runner.events import Silent
+from lapse.runner.events import Several, Silent
 
 
 def run(
@@ -75,7 +75,7 @@ def execute(
         if output.err.is_terminal and not output.err.is_dumb_terminal
         else None
     )
-    worker = database.worker(progress or Silent())
+    worker = database.worker(Several((progress or Silent(), LockLines(output))))
     timer = Timer(seconds, worker.stop) if seconds is not None else None
     with progress or nullcontext(), stop_on_signals(worker.stop):
         if timer is not None:

@@ -116,8 +116,11 @@ def _state(health: Health, states: Sequence[str]) -> str:
 
 
 def _reason(health: PolicyHealth) -> str | None:
-    if health.why is not None:
-        return health.why
+    return health.why if health.why is not None else waits_for(health)
+
+
+def waits_for(health: PolicyHealth) -> str | None:
+    """What a job that is active rests for."""
     waiting = (part.current.reason or part.current.waiting_for for part in health.parts if part.current is not None)
     return next((reason for reason in waiting if reason), None)
 

@@ -410,6 +410,10 @@ class Engine(ABC):
         A large table that would have to be scanned, or that this role may not read, is left out and named.
         """
 
+    def write_blocker(self, connection: Connection) -> str | None:
+        """What keeps every writer of this database waiting at this moment; None where only single tables are locked."""
+        return None
+
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""
         return {}

@@ -141,3 +141,8 @@ class Task:
     status: TaskStatus
     counts: Counts
     failures: int = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Is it at work, or was it given back because of an error, to be tried again soon?"""
+        return self.status is TaskStatus.RUNNING or (self.status is TaskStatus.WAITING and self.failures > 0)

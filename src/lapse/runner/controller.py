@@ -140,7 +140,7 @@ class Controller(Service):
                 self._move_duty()
                 self._growth.observe(strained=self._pressure() > FREE_BELOW)
         finally:
-            # A database that is away now is met again by whoever needs it.
+            # A database that is unreachable now is met again by the tasks that need it.
             self._known.set()
 
     def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:

@@ -132,7 +132,14 @@ class JobKeeper:
                 job = stored_jobs.get_job(connection, job_id)
         except JobExists:
             return self._active(physical)
+        if physical.blocked is not None:
+            self._tell_unblocked(job.table, physical, cutoff)
         return self._announced(job)
+
+    def _tell_unblocked(self, name: TableName, physical: PhysicalTable, now: datetime) -> None:
+        assert physical.blocked is not None
+        since = physical.blocked_since or now
+        self.listener.table_unblocked(name, physical.blocked, max(0.0, (now - since).total_seconds()))
 
     def _announced(self, job: Job) -> Job:
         self.listener.job_created(job)
@@ -355,12 +362,16 @@ class JobKeeper:
     def show_gate(self, job: Job, shut: Blocked | None) -> None:
         """Say that a job waits at a gate that stays closed, or that it does so no more."""
         with self._catalog.writing() as connection:
+            now = self._engine.now(connection)
+            before = policies.get_table(connection, job.table_id)
             if shut is None:
                 policies.open_gate(connection, job.table_id)
             else:
-                policies.shut_gate(connection, job.table_id, trouble_of(shut), self._engine.now(connection))
+                policies.shut_gate(connection, job.table_id, trouble_of(shut), now)
         if shut is not None:
             self.listener.table_blocked(job.table, shut)
+        elif before is not None and before.blocked is BlockCode.GATE:
+            self._tell_unblocked(job.table, before, now)
 
     def _write_block(self, connection: Connection, physical: PhysicalTable, obstacle: Blocked, now: datetime) -> None:
         code, retry_at = BlockCode(obstacle.code), now + _pause(physical.failures)

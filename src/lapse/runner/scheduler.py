@@ -12,7 +12,7 @@ from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.pulse import Pulse, read_pulse
-from lapse.errors import Blocked, DatabaseUnavailable, LapseError
+from lapse.errors import Blocked, DatabaseUnavailable, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
@@ -237,6 +237,9 @@ class Scheduler:
     def _block(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round
     ) -> tuple[list[Job], list[Skip]]:
+        if isinstance(error, Locked) and error.everything:
+            # No trouble of this table's, and it could not be written down.
+            raise error
         if not isinstance(error, LapseError):
             log.exception("table %s cannot be scheduled", stored.table)
         obstacle = obstacle_of(error)

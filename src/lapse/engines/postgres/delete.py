@@ -29,7 +29,15 @@ from lapse.engines.postgres import origin
 from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
-from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, sqlstate, transaction
+from lapse.engines.postgres.session import (
+    BEGIN,
+    LOCK_NOT_AVAILABLE,
+    roll_back,
+    send,
+    set_locally,
+    sqlstate,
+    transaction,
+)
 from lapse.errors import RowUndeletable
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
@@ -42,7 +50,7 @@ CAREFUL_MS = 200
 CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 
-LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
+QUERY_CANCELED = "57014"
 _REFUSALS = ("23", "44", "P0001")
 """Constraint violations, check options, and exceptions raised by the user's own triggers."""
 

@@ -32,6 +32,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     NotPermitted,
     Retryable,
     TooSlow,
@@ -48,7 +49,8 @@ BEGIN_FOR_USER = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """The catalog is read as it is now; a session of the user's that may only read still may only read."""
 CONNECT_SECONDS = 10
 
-_RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006"})
+LOCK_NOT_AVAILABLE = "55P03"
+_RETRYABLE = frozenset({"40001", "40P01", "55006"})
 _CANCELED = "57014"
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
@@ -184,6 +186,8 @@ def translate(error: DBAPIError) -> LapseError:
     code, text = sqlstate(error.orig), _first_line(error)
     if code == _CANCELED:
         return Interrupted("the statement was interrupted") if "user request" in text else TooSlow(text)
+    if code == LOCK_NOT_AVAILABLE:
+        return Locked(text)
     if code in _RETRYABLE:
         return Retryable(text)
     if code in _UNAVAILABLE or code.startswith("08"):

@@ -333,6 +333,9 @@ class SqliteEngine(Engine):
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         return follow(SqliteKin(self, connection, target), expired, seconds)
 
+    def write_blocker(self, connection: Connection) -> str | None:
+        return "the database is locked by another session" if session.is_locked(connection) else None
+
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         log = self._log.gauge()
         return [] if log is None else [log]
