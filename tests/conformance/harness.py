@@ -180,7 +180,7 @@ class Grants:
         if kind not in self._said:
             said: list[str] = []
             while lacking := [grant for grant in _grants_lacking(worker) if " SCHEMA " in grant]:
-                assert len(said) < MOST_ROUNDS and all("<role>" in grant for grant in lacking), lacking
+                assert len(said) < MOST_ROUNDS and all(role in grant for grant in lacking), lacking
                 said += lacking
                 self._run(role, lacking)
             self._said[kind] = tuple(said)

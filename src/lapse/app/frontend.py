@@ -42,6 +42,7 @@ from lapse.runner.jobs import JobKeeper
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
+DECLARERS = "declaring a policy takes the rights of the table's owner: docs/security.md and docs/mariadb.md list them"
 _VIEWS = {Show.SCHEDULES: "lapse_schedules", Show.JOBS: "lapse_jobs"}
 
 
@@ -55,22 +56,26 @@ class Frontend:
         self._first_run = FirstRun(catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
+        if isinstance(statement, CreateTable):
+            with self._as_declarer(connection, statement.table, creates=True):
+                return self._execute(connection, statement, parameters)
         if isinstance(statement, AlterTable | AlterColumn | ShowCreateTable):
             table = statement.table
-            with suggesting_tables(self._engine, connection, table), self._as_owner(connection, table):
+            with suggesting_tables(self._engine, connection, table), self._as_declarer(connection, table):
                 return self._execute(connection, statement, parameters)
         return self._execute(connection, statement, parameters)
 
     @contextmanager
-    def _as_owner(self, connection: Connection, table: TableName) -> Iterator[None]:
-        """What is refused to a role that is not the table's owner is refused for that reason."""
+    def _as_declarer(self, connection: Connection, table: TableName, *, creates: bool = False) -> Iterator[None]:
+        """What is refused for want of a right is refused with what a declarer needs, not with what a worker does."""
         try:
             yield
-        except NotPermitted:
-            if not self._engine.in_transaction(connection):
-                with suppress(TableNotFound), self._engine.bookkeeping(connection):
-                    self._engine.check_declarer(connection, self._engine.describe(connection, table))
-            raise
+        except NotPermitted as error:
+            if self._engine.in_transaction(connection):
+                raise
+            with self._engine.errors():
+                grants = self._engine.declarer_grants(connection, table, creates=creates)
+            raise NotPermitted(error.message, hint=grants or DECLARERS) from error
 
     def _execute(self, connection: Connection, statement: Statement, parameters: Parameters) -> Result:
         with self._engine.errors():
@@ -147,8 +152,8 @@ class Frontend:
         if not statement.change.remove:
             with self._engine.bookkeeping(connection):
                 self._declarer.refuse_column_change(connection, statement.table, statement.actions)
-        known = self._stored(connection, [statement.table])
-        with self._engine.atomic(connection):
+        with self._engine.declaring(connection, statement.table):
+            known = self._stored(connection, [statement.table])
             notices: tuple[str, ...] = ()
             if statement.change.remove:
                 # The policy goes first: the rest of the statement may drop what it depends on.

@@ -121,6 +121,10 @@ class Engine(ABC):
     def atomic(self, connection: Connection) -> AbstractContextManager[None]:
         """A context manager: all or nothing on this connection, nested in the transaction that is open, if one is."""
 
+    def declaring(self, connection: Connection, name: TableName) -> AbstractContextManager[None]:
+        """As `atomic`, for one declaration at a time on tables of that name; others wait for their turn."""
+        return self.atomic(connection)
+
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
         """Is a transaction open on this connection that somebody else will end?"""
@@ -234,6 +238,11 @@ class Engine(ABC):
 
     def check_declarer(self, connection: Connection, table: Table) -> None:  # noqa: B027 - only where there are roles
         """Raises NotPermitted where the role of this connection could not delete the table's rows by itself."""
+
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        """The statements that give the role of this connection what it lacks for declaring a policy on a table, or for
+        creating the table. Raises NotPermitted where only the owner of the table can declare one."""
+        return None
 
     def briefly(self, connection: Connection) -> AbstractContextManager[None]:
         """Inside, no statement of this connection's transaction waits for a lock for more than a second."""

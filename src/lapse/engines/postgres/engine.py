@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -73,6 +74,8 @@ _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", 
 _WRITING = {"lock_timeout": f"{locks.CATALOG_SECONDS:g}s"}
 _INSTALL_LOCK = 0x1A95E
 """Of the advisory lock that lets one process at a time create the catalog."""
+_DECLARING_LOCK = 0x1A95F
+"""Of those that let one session at a time declare a policy on a table."""
 
 
 P = ParamSpec("P")
@@ -153,6 +156,13 @@ class PostgresEngine(Engine):
             yield
 
     @contextmanager
+    def declaring(self, connection: Connection, name: TableName) -> Iterator[None]:
+        with self.atomic(connection):
+            key = zlib.crc32(name.name.lower().encode()) - (1 << 31)
+            connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_DECLARING_LOCK}, {key})")
+            yield
+
+    @contextmanager
     def bookkeeping(self, connection: Connection) -> Iterator[None]:
         with self.atomic(connection), session.bookkeeping(connection):
             yield
@@ -161,7 +171,7 @@ class PostgresEngine(Engine):
         session.begin_implicitly(raw, verb)
 
     def translate(self, error: DBAPIError) -> LapseError:
-        return session.translate(error)
+        return session.translate(error, self.database.url.username)
 
     def now(self, connection: Connection) -> datetime:
         if self.clock is not None:
@@ -253,6 +263,12 @@ class PostgresEngine(Engine):
 
     def check_declarer(self, connection: Connection, table: Table) -> None:
         inspect.check_declarer(connection, table.name)
+
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        if not creates:
+            with self.bookkeeping(connection):
+                inspect.check_declarer(connection, self.full_name(connection, name))
+        return advice.declarer_grants(connection, name.schema, creates=creates)
 
     @contextmanager
     def briefly(self, connection: Connection) -> Iterator[None]:

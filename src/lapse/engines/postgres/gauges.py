@@ -56,7 +56,7 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             stop=ACTIVE_STOP,
             unit=" sessions",
             averaged=True,
-            note="pg_monitor would show what others do" if found.hidden_sessions else None,
+            note=monitor if found.hidden_sessions else None,
         ),
         Gauge(
             name="blocked by us",

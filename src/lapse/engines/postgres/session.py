@@ -71,12 +71,14 @@ NOT_ALLOWED = "42501"
 DATA_EXCEPTION = "22"
 
 
+ROLE = "<role>"
+"""Stands for the role's name where that is not known."""
 CATALOG_GRANTS = (
-    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO <role>; "
-    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO <role>; "
-    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO <role>;"
+    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
+    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
+    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE};"
 )
-"""What a worker's role needs on Lapse's own tables."""
+"""What a role needs on Lapse's own tables, a worker's as well as a declarer's."""
 
 
 def open_for_users(url: URL) -> Database:
@@ -182,7 +184,8 @@ def sqlstate(error: BaseException | None) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
-def translate(error: DBAPIError) -> LapseError:
+def translate(error: DBAPIError, role: str | None = None) -> LapseError:
+    """`role` is the one that was connected as, where the URL names it."""
     code, text = sqlstate(error.orig), _first_line(error)
     if code == _CANCELED:
         return Interrupted("the statement was interrupted") if "user request" in text else TooSlow(text)
@@ -205,7 +208,7 @@ def translate(error: DBAPIError) -> LapseError:
             hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS",
         )
     if code == NOT_ALLOWED:
-        return NotPermitted(text, hint=_grant(text))
+        return NotPermitted(text, hint=_grant(text, ROLE if role is None else quote(role)))
     if code.startswith(DATA_EXCEPTION):
         return BadData(text)
     if code == READ_ONLY:
@@ -213,12 +216,12 @@ def translate(error: DBAPIError) -> LapseError:
     return DatabaseError(text)
 
 
-def _grant(text: str) -> str:
+def _grant(text: str, role: str) -> str:
     schema = _DENIED_SCHEMA.search(text)
     if (schema and schema[1] == CATALOG_SCHEMA) or " lapse_" in text:
-        return CATALOG_GRANTS
+        return CATALOG_GRANTS.replace(ROLE, role)
     if schema:
-        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO <role>;"
+        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO {role};"
     return "`lapse doctor` prints the GRANT statements that are missing"
 
 
