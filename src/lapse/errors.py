@@ -11,6 +11,7 @@
     │   ├── PolicyConflict         would break, or contradict, an existing policy
     │   ├── JobExists              the table already has an active job
     │   └── Unsupported            this engine or this table cannot do it
+    │       └── ZoneMissing        times without a zone, which could be meant in the server's
     ├── NotFound                   no such policy, job, setting
     ├── CatalogError
     │   ├── CatalogFromTheFuture   written by a newer Lapse than this one
@@ -112,6 +113,14 @@ class JobExists(Refused):
 
 class Unsupported(Refused):
     pass
+
+
+class ZoneMissing(Unsupported):
+    """`zone` is the server's, as a value of `ttl_time_zone`; None where it has no such name."""
+
+    def __init__(self, message: str, *, zone: str | None, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.zone = zone
 
 
 class NotFound(LapseError):

@@ -16,7 +16,7 @@ from lapse.app.result import Result, Stream
 from lapse.catalog import Catalog, jobs, settings
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render
-from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported
+from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported, ZoneMissing
 from lapse.model import settings as setting_model
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import (
@@ -123,8 +123,12 @@ class Frontend:
                 self._forget(connection, replaced)
                 try:
                     notices = self._declarer.change(connection, statement.table, statement.change)
-                except (LapseError, DBAPIError):
+                except (LapseError, DBAPIError) as error:
                     self._undo_create(connection, statement)
+                    if isinstance(error, ZoneMissing):
+                        zone = error.zone or "Area/City"
+                        hint = f"add WITH (ttl_time_zone = '{zone}') to it, or 'UTC' if they are in UTC"
+                        raise ZoneMissing(error.message, zone=error.zone, hint=hint) from error
                     raise
         return Result(rowcount=0, notices=(*notices, *self._look_ahead(connection, statement.table, None)))
 
