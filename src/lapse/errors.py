@@ -37,7 +37,7 @@
     │   ├── ClockBehind            the clock is behind the latest time the store has seen
     │   ├── ClockAhead             the clock is so far ahead of it that it cannot be right
     │   ├── SnapshotTooOld         read for longer than the store keeps expired rows for
-    │   └── TransactionConflict    somebody else wrote what this transaction read or wrote
+    │   └── TransactionConflict    another writer wrote what this transaction read or wrote
     └── Interrupted                a job was asked to stop in the middle of a statement
 
 Edges map `UsageError` to exit code 2 and every other to 1.

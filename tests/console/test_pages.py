@@ -201,7 +201,7 @@ def test_the_forecast_is_drawn(database: Lapse, visit: Visit) -> None:
     assert f'hx-get="/tables/{key}/forecast" hx-trigger="load"' in client.get(f"/tables/{key}").text
     page = _check(client, f"/tables/{key}/forecast")
     assert "next 30 days" in page
-    assert "In the long run" in Markup(_check(client, f"/tables/{key}/forecast?ttl=14+days")).text
+    assert "Steady state" in Markup(_check(client, f"/tables/{key}/forecast?ttl=14+days")).text
     assert client.get(f"/tables/{key}/forecast?ttl=soon").status_code == 400
 
 

@@ -409,7 +409,7 @@ class Lapse:
             return settings.trust_clock(connection)
 
     def clock_hold(self) -> str | None:
-        """Why the database's clock is not trusted, until somebody confirms it."""
+        """Why the database's clock is not trusted, until a person confirms it."""
         with self.catalog.reading() as connection:
             return settings.load_settings(connection).clock_hold
 

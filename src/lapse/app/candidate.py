@@ -50,7 +50,7 @@ class Candidate:
                 raise UsageError("a time zone alone is no policy to try", hint=HOW)
             return None
         if after is not None and ttl is not None:
-            raise UsageError("--after and --ttl were given, which say the same here; keep one")
+            raise UsageError("--after and --ttl are mutually exclusive here: they say the same")
         if expression is not None and (column is not None or after is not None or ttl is not None):
             raise UsageError("an expression says by itself when rows expire: leave --column, --after and --ttl out")
         duration = after or ttl

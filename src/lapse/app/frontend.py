@@ -110,7 +110,7 @@ class Frontend:
 
     def _create(self, connection: Connection, statement: CreateTable, parameters: Parameters) -> Result:
         if statement.temporary:
-            raise Unsupported(f"{statement.table} is a temporary table, and TTL works on lasting ones")
+            raise Unsupported(f"{statement.table} is a temporary table: TTL is not supported on temporary tables")
         # A contradiction in the policy itself is found before anything is created.
         statement.change.apply_to(None, str(statement.table))
         if statement.if_not_exists and self._exists(connection, statement.table):
@@ -145,7 +145,7 @@ class Frontend:
         return self._first_run.notices(full, before)
 
     def _undo_create(self, connection: Connection, statement: CreateTable) -> None:
-        """Where a rollback would leave the new table. With IF NOT EXISTS it might be somebody else's, so it stays."""
+        """Where a rollback would leave the new table. With IF NOT EXISTS it might be another session's, so it stays."""
         if not self._engine.features.transactional_ddl and not statement.if_not_exists:
             with suppress(LapseError), self._engine.errors():
                 self._engine.discard(connection, statement.table)

@@ -1,4 +1,4 @@
-"""A measurement on somebody's own server: scratch tables with a name of their own, and nothing left behind."""
+"""A measurement on the user's own server: scratch tables with a name of their own, and nothing left behind."""
 
 from __future__ import annotations
 

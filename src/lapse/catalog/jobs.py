@@ -187,7 +187,7 @@ def mark_job(connection: Connection, job_id: int, status: JobStatus, reason: str
 
 
 def request(connection: Connection, job_id: int, action: JobAction, now: datetime) -> Job:
-    """Ask for a job to pause, go on or be cancelled; whoever works on it obeys."""
+    """Ask for a job to pause, go on or be cancelled; the workers at it obey."""
     found = get_job(connection, job_id)
     if not found.status.is_active:
         raise PolicyConflict(f"job {job_id} has ended ({found.status}), so it cannot {action}")

@@ -87,7 +87,7 @@ def claimable_tasks(
 
 
 def claim_task(connection: Connection, candidates: Sequence[Task], *, owner: str, now: datetime) -> Task | None:
-    """Take the first of these that nobody has taken since: the fence lets one claim win."""
+    """Take the first of these that no other worker has taken since: the fence lets one claim win."""
     for found in candidates:
         fence = found.fence + 1
         taken = connection.execute(
@@ -228,7 +228,7 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
 
 
 def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -> int:
-    """How many tasks of a job somebody is working on right now."""
+    """How many tasks of a job are being worked on right now."""
     query = select(func.count()).where(
         task.c.job_id == job_id, task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since
     )

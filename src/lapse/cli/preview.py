@@ -214,6 +214,6 @@ def show_forecast(output: Output, forecast: Forecast) -> None:
     if forecast.steady is not None:
         steady = forecast.steady
         output.line(
-            f"  In the long run about {rows(steady.rows)}, {size(steady.bytes)}: {steady.rows_per_day:,.0f} come a day"
-            f" and each lives for {steady.ttl}."
+            f"  Steady state: about {rows(steady.rows)} ({size(steady.bytes)}),"
+            f" at {steady.rows_per_day:,.0f} rows a day that are kept for {steady.ttl}"
         )

@@ -228,7 +228,7 @@ class Pages:
 
     def _require_actions(self) -> None:
         if not self._desk.options.allow_actions:
-            raise Refused("this console only looks", hint="start it with --allow-actions")
+            raise Refused("this console is read-only", hint="start it with --allow-actions")
 
     def _ask(self, request: Request, action: Action, table: str, back: str, numbers: str | None = None) -> Response:
         self._require_actions()

@@ -127,10 +127,10 @@ class Engine(ABC):
 
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
-        """Is a transaction open on this connection that somebody else will end?"""
+        """Is a transaction open on this connection that the caller will end?"""
 
     def exclusively(self, connection: Connection) -> AbstractContextManager[None]:
-        """Nobody else installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
+        """No other process installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
         return nullcontext()
 
     @contextmanager
@@ -334,7 +334,7 @@ class Engine(ABC):
         """Partitions that jobs have detached and that no job will drop any more."""
         return []
 
-    def mend(self, connection: Connection, stray: Stray) -> None:
+    def repair(self, connection: Connection, stray: Stray) -> None:
         """Make a stray partition what it was, inside the caller's transaction."""
         raise NotImplementedError
 
@@ -351,7 +351,7 @@ class Engine(ABC):
         return []
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
-        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        """What the role of this connection lacks for running jobs, with the GRANT that gives it."""
         return []
 
     def excess_privileges(self, connection: Connection) -> list[Advice]:

@@ -95,7 +95,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """`control` is what somebody asked of it; `fingerprint` what its table looked like when it was created.
+    """`control` is what a person asked of it; `fingerprint` what its table looked like when it was created.
 
     `waiting_for` is why a running job rests right now.
     """

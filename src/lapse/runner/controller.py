@@ -98,7 +98,7 @@ class Controller(Service):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While a task runs. Without any the gauges are not read: nobody would use them."""
+        """While a task runs. Without any the gauges are not read: no task would use them."""
         with self._lock:
             self._tasks_at_work += 1
             is_stale = monotonic() - self._read_at > STALE_SECONDS

@@ -233,8 +233,8 @@ class JobKeeper:
             return stored_jobs.get_job(connection, task.job_id)
 
     def _finish(self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime) -> bool:
-        """False if somebody else has ended it already."""
-        # Nobody commits a batch between this sum and the end of the tasks: it would go uncounted.
+        """False if another worker has ended it already."""
+        # No worker commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
         summary = _summary(spent, since=job.started_at or job.created_at, now=now)
         policies.open_gate(connection, job.table_id)
@@ -258,7 +258,7 @@ class JobKeeper:
             policies.hasten_table(connection, physical, retry_at=now + _pause(physical.failures))
 
     def _obey(self, connection: Connection, job: Job, now: datetime) -> bool:
-        """Do what was asked of a job that has work left; True if it ended. Whoever is at work on it stops first."""
+        """Do what was asked of a job that has work left; True if it ended. Workers at it stop first."""
         current = settings.load_settings(connection)
         stored = policies.get_policy(connection, job.policy_id)
         verdict = judge(job, stored, current, now)

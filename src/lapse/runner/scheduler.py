@@ -60,7 +60,7 @@ class Tick:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Glance:
+class _Before:
     """What was there just before a round, and what kept all jobs from running then; `now` and `at` are one moment, by
     the database's clock and by this process's."""
 
@@ -104,7 +104,7 @@ class Scheduler:
         self._guard = Guard(catalog, keeper)
         self._held: dict[int, Held] = {}
         self.comments = CommentReader(catalog)
-        self._before: _Glance | None = None
+        self._before: _Before | None = None
 
     def is_idle(self) -> bool:
         """Would another round find what the last one left? Asked with one statement, however many policies there are.
@@ -141,7 +141,7 @@ class Scheduler:
             active = stored_jobs.active_jobs(connection)
         self._tell_held(everything)
         current = self._check_clock(now, current)
-        self._before = _Glance(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
+        self._before = _Before(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
         round_ = _Round(
             now=now,
             settings=current,

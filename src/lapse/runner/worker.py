@@ -347,7 +347,7 @@ class Worker:
         return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
 
     def _still_worked_on(self, wanted: Collection[int]) -> bool:
-        """Is somebody, here or elsewhere, at work on these jobs?"""
+        """Is any worker, here or elsewhere, at work on these jobs?"""
         with self._catalog.reading() as connection:
             now = self._engine.now(connection)
             alive = silent_since(now, settings.load_settings(connection))

@@ -128,7 +128,7 @@ def test_lint_without_a_database(cli: Cli, tmp_path: Path) -> None:
         '[environments.production]\nurl = "$NO_SUCH_VARIABLE"\n[tables.events]\nttl_expire_after = "1 day"\n'
     )
     ran = cli("lint", "-f", str(file))
-    assert (ran.code, "1 policies" in ran.out) == (0, True)
+    assert (ran.code, "1 policy" in ran.out) == (0, True)
     assert "no database" in ran.err
     file.write_text('[tables.events]\nttl_expire_aftr = "1 day"\n')
     ran = cli("lint", "-f", str(file))

@@ -1,4 +1,4 @@
-"""Writes a first `lapse.toml`: the policies there are, and proposals that do nothing until somebody wants them to."""
+"""Writes a first `lapse.toml`: the policies there are, and proposals that do nothing until they are uncommented."""
 
 from __future__ import annotations
 

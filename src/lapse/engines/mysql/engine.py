@@ -217,8 +217,8 @@ class MysqlEngine(Engine):
         lock = "concat('lapse:', left(sha2(DATABASE(), 256), 32))"
         busy = Retryable("another session is installing Lapse's own tables in this database", hint="try again")
         with self.errors():
-            # A transaction keeps what it has read from being altered, and whoever has the lock is about to: each would
-            # wait for the other. Making tables would end it as well.
+            # A transaction keeps what it has read from being altered, and the holder of the lock is about to: each
+            # would wait for the other. Making tables would end it as well.
             interrupted = self.in_transaction(connection)
             if interrupted:
                 connection.exec_driver_sql(session.COMMIT)
@@ -464,7 +464,7 @@ class MysqlEngine(Engine):
         """Has nothing expired in this small table? Read without a lock."""
         name = target.declared.table.name
         size = paths.table_bytes(connection, name)
-        if size is None or not target.may_be_glanced_through(size):
+        if size is None or not target.fits_one_scan(size):
             return False
         expired = condition.at(connection, target.declared, target.cutoff).sql
         return connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {expired} LIMIT 1").first() is None

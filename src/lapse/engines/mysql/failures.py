@@ -83,7 +83,7 @@ def translate(error: DBAPIError) -> LapseError:
 
 
 def is_already_there(error: DBAPIError) -> bool:
-    """Did somebody else create the table, the index or the row first?"""
+    """Did another session create the table, the index or the row first?"""
     return _number_and_text(error.orig)[0] in _ALREADY_THERE
 
 

@@ -12,7 +12,7 @@ from lapse.engines.base import Gauge
 from lapse.engines.mysql.names import quote
 
 RUNNING_SOFT, RUNNING_STOP = 0.2, 200.0
-"""Statements of others at work on average: a fifth of one means that somebody is there."""
+"""Statements of others at work on average: a fifth of one means that an application is there."""
 LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
 HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9

@@ -64,7 +64,7 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
     if parts.is_native(connection, declared.table) and _missing(connection, grantee, None, None, ("SUPER",)):
         found.append(
             Advice(
-                text=f"{account} may not start a compaction, so expired rows leave their files when MyRocks likes",
+                text=f"{account} may not start a compaction, so space is freed at MyRocks's next compaction",
                 statement=f"GRANT SUPER ON *.* TO {account};",
             )
         )

@@ -20,7 +20,7 @@ from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import FkAction, Table, TableKind, TableName
 
 BIG_TABLE_ROWS = 1_000_000
-"""From here on an index that nobody reads costs enough to be pointed out."""
+"""From here on an index that is never read costs enough to be pointed out."""
 
 _UNUSED = """
     SELECT 1 FROM pg_catalog.pg_stat_user_indexes i JOIN pg_catalog.pg_stat_user_tables t ON t.relid = i.relid
@@ -92,7 +92,7 @@ def indexes(connection: Connection, declared: Declared) -> list[Advice]:
 
 
 def unused(connection: Connection, declared: Declared) -> list[Advice]:
-    """An index on the expiry column that nobody reads still costs every insert and delete."""
+    """An index on the expiry column that is never read still costs every insert and delete."""
     expiry, table = declared.policy.expiry, declared.table
     index = table.index_on(expiry.column) if isinstance(expiry, ColumnExpiry) else None
     if index is None or index.unique or table.kind is TableKind.PARTITIONED:

@@ -44,7 +44,7 @@ from lapse.model.table import Table
 
 STATEMENT_MS = 2_000
 CHANCE_MS = 10
-"""How long the first attempt waits for a row that somebody has locked."""
+"""How long the first attempt waits for a row that another session has locked."""
 CAREFUL_MS = 200
 """How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
 CAREFUL_STEPS = 20
@@ -150,7 +150,7 @@ class PostgresDeleter(InterruptibleDeleter):
             raise
 
     def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
-        """As if nobody had locked anything."""
+        """As if nothing were locked."""
         return self._once(connection, limit, checkpoint, careful=False)
 
     def _careful(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:

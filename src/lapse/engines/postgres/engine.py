@@ -371,8 +371,8 @@ class PostgresEngine(Engine):
         with self._reading(connection):
             return [*leaving.strays(connection), *function.strays(connection)]
 
-    def mend(self, connection: Connection, stray: Stray) -> None:
-        leaving.mend(connection, stray)
+    def repair(self, connection: Connection, stray: Stray) -> None:
+        leaving.repair(connection, stray)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         hiding.drop_view(connection, old)

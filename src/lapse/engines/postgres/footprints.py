@@ -1,6 +1,6 @@
 """How large tables are, many in one statement: measured, or from the last ANALYZE where one is locked.
 
-The functions that measure a table wait for whoever has locked it, or asks for such a lock.
+The functions that measure a table wait for the sessions that have locked it, or that ask for such a lock.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from lapse.engines.base import Gauge
 from lapse.model.settings import Settings
 
 ACTIVE_SOFT = 0.2
-"""Sessions at work on average, ours left out: a fifth of one means that somebody is there."""
+"""Sessions at work on average, ours left out: a fifth of one means that an application is there."""
 RECENT = "interval '1 ms'"
 """A session that ended its statement just now counts as at work: one look seldom meets a statement of 0.1 ms."""
 ACTIVE_STOP = 200.0

@@ -52,6 +52,8 @@ CONNECT_SECONDS = 10
 LOCK_NOT_AVAILABLE = "55P03"
 _RETRYABLE = frozenset({"40001", "40P01", "55006"})
 _CANCELED = "57014"
+_NOT_CONNECTED = "connection failed"
+"""How the driver says that it never was."""
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
 _NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
@@ -196,7 +198,8 @@ def translate(error: DBAPIError, role: str | None = None) -> LapseError:
     if code in _UNAVAILABLE or code.startswith("08"):
         return DatabaseUnavailable(text)
     if error.connection_invalidated or (not code and type(error.orig).__name__ == "OperationalError"):
-        return DatabaseUnavailable(text)
+        hint = "check host, port, user, password and database in the URL" if text.startswith(_NOT_CONNECTED) else None
+        return DatabaseUnavailable(text, hint=hint)
     if code in _GONE or code == NOT_ARMED:
         return Drift(text)
     if code == NOT_THE_OWNERS:

@@ -28,7 +28,7 @@ IN_ORDER = 0.95
 """Correlation of the expiry with the place on disk from which on expired rows are taken to lie together."""
 PROBE_MS = 500
 """How long a look at what has expired may take before a job; the job itself finds the rest, and obeys the gates."""
-GLANCE_MS = 100
+PRESCAN_MS = 100
 """The same for a table without an index, and where `ttl_select_rate_limit` is set."""
 BLOCK_BYTES = 8192
 """Almost everywhere."""
@@ -83,7 +83,7 @@ def total_bytes(connection: Connection, table: Table) -> int:
 
 
 def path_at_first_sight(declared: Declared, cutoff: datetime) -> Path | None:
-    """Of a table that nobody need look into, which is neither a partition nor has an index on the expiry."""
+    """Of a table that need not be looked into, which is neither a partition nor has an index on the expiry."""
     table, column = declared.table, condition.at(declared, cutoff).column
     if table.name.partition is not None or (column and table.index_on(column)):
         return None
@@ -140,16 +140,16 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         extent = within(
             connection,
-            GLANCE_MS if target.declared.policy.select_rate_limit else PROBE_MS,
+            PRESCAN_MS if target.declared.policy.select_rate_limit else PROBE_MS,
             lambda: calling.read(connection, target.declared, [target.cutoff], Read.EXTENT),
         )
         if extent is TOO_LONG:
             return 0, total
         low, high = extent
         return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
-    if not target.may_be_glanced_through(total * BLOCK_BYTES):
+    if not target.fits_one_scan(total * BLOCK_BYTES):
         return 0, total
-    one = within(connection, GLANCE_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
+    one = within(connection, PRESCAN_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
     return (0, 0) if one is None else (0, total)
 
 

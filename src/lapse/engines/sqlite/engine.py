@@ -83,6 +83,9 @@ class SqliteEngine(Engine):
         if sqlite3.sqlite_version_info < MINIMUM_VERSION:
             wanted = ".".join(map(str, MINIMUM_VERSION))
             raise UnsupportedUrl(f"this Python has SQLite {sqlite3.sqlite_version}; Lapse needs {wanted} or newer")
+        if url.host:
+            # Three slashes come before a path: what follows two is a host, and the file would be one in memory.
+            raise UnsupportedUrl(f"{url.render_as_string()} names no file", hint=f"write {_with_path(url)}")
         self._scratch = url.database in (None, "", ":memory:")
         # A private file stands in for a database in memory, which only one connection could see.
         self.path = FilePath(session.scratch_file() if self._scratch else str(url.database))
@@ -263,8 +266,8 @@ class SqliteEngine(Engine):
         return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
     def _finds_nothing(self, connection: Connection, target: Target) -> bool:
-        """Where a reader holds nobody up: has nothing expired in this small database?"""
-        if not session.has_log(connection) or not target.may_be_glanced_through(session.file_bytes(connection)):
+        """Where a reader delays no writer: has nothing expired in this small database?"""
+        if not session.has_log(connection) or not target.fits_one_scan(session.file_bytes(connection)):
             return False
         expired = condition.at(connection, target.declared, target.cutoff).sql
         name = quote(target.declared.table.name.name)
@@ -353,3 +356,7 @@ class SqliteEngine(Engine):
             session.raw(connection).execute(f"PRAGMA incremental_vacuum({RECLAIM_PAGES})").fetchall()
             freed += before - int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
         return freed * page
+
+
+def _with_path(url: URL) -> str:
+    return f"sqlite:///{url.host}{f'/{url.database}' if url.database else ''}"

@@ -144,7 +144,7 @@ def limited(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def is_locked(connection: Connection) -> bool:
-    """Does another connection hold the write lock? SQLite tells nobody but those who ask for it."""
+    """Does another connection hold the write lock? SQLite tells only those who ask for it."""
     driver = raw(connection)
     if driver.in_transaction:
         return False
