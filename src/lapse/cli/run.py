@@ -38,8 +38,9 @@ def run(
     """Delete expired rows once: every table that is due, or one table now.
 
     The first run of a policy waits for confirmation, and is shown as a preview, if it would delete more than half of a
-    table or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A run that was stopped, or
-    that skipped a table, ends with exit code 3; the next one goes on where it stopped.
+    table of at least 10,000 rows, or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A
+    run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped. A lock
+    that it waits for is told on stderr.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """

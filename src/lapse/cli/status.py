@@ -94,7 +94,7 @@ def _policy_row(health: PolicyHealth) -> tuple[object, ...]:
         f"{table} ({len(health.parts)} partitions)" if len(health.parts) > 1 else table,
         health_words(health),
         expiry_words(health.stored.policy),
-        _short(health.next_run_at),
+        _short(health.starts_at),
         "-" if newest is None else deleted(newest),
     )
 
