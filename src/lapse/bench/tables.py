@@ -81,7 +81,7 @@ class BenchTable(ABC):
                 cursor.execute(statement)
             self.settle(cursor)
 
-    def settle(self, cursor: Any) -> None:
+    def settle(self, cursor: Any) -> None:  # noqa: B027 - only where there are such roles
         """The rest of it, where not every role may do it."""
 
     def filling(self) -> list[str]:
