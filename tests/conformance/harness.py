@@ -181,8 +181,9 @@ class Grants:
             said: list[str] = []
             while lacking := [grant for grant in _grants_lacking(worker) if " SCHEMA " in grant]:
                 assert len(said) < MOST_ROUNDS and all(role in grant for grant in lacking), lacking
-                said += lacking
                 self._run(role, lacking)
+                # Each database has a role of its own.
+                said += [grant.replace(f'"{role}"', "<role>") for grant in lacking]
             self._said[kind] = tuple(said)
         return self._said[kind]
 
