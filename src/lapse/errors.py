@@ -11,6 +11,7 @@
     │   ├── PolicyConflict         would break, or contradict, an existing policy
     │   ├── JobExists              the table already has an active job
     │   └── Unsupported            this engine or this table cannot do it
+    │       └── ZoneMissing        times without a zone, which could be meant in the server's
     ├── NotFound                   no such policy, job, setting
     ├── CatalogError
     │   ├── CatalogFromTheFuture   written by a newer Lapse than this one
@@ -20,6 +21,7 @@
     │   ├── NotPermitted           the role lacks a privilege
     │   ├── BadData                a value in a row cannot be computed with
     │   └── Retryable              busy, deadlock, timeout: the same call may succeed later
+    │       ├── Locked             another session holds a lock
     │       └── TooSlow            a statement was given up because of its time limit: fewer rows may do
     ├── RowUndeletable             this batch holds a row that the database will not let go
     ├── Drift                      the table is no longer what the policy was declared on
@@ -35,7 +37,7 @@
     │   ├── ClockBehind            the clock is behind the latest time the store has seen
     │   ├── ClockAhead             the clock is so far ahead of it that it cannot be right
     │   ├── SnapshotTooOld         read for longer than the store keeps expired rows for
-    │   └── TransactionConflict    somebody else wrote what this transaction read or wrote
+    │   └── TransactionConflict    another writer wrote what this transaction read or wrote
     └── Interrupted                a job was asked to stop in the middle of a statement
 
 Edges map `UsageError` to exit code 2 and every other to 1.
@@ -113,6 +115,14 @@ class Unsupported(Refused):
     pass
 
 
+class ZoneMissing(Unsupported):
+    """`zone` is the server's, as a value of `ttl_time_zone`; None where it has no such name."""
+
+    def __init__(self, message: str, *, zone: str | None, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.zone = zone
+
+
 class NotFound(LapseError):
     pass
 
@@ -147,6 +157,14 @@ class BadData(DatabaseError):
 
 class Retryable(DatabaseError):
     pass
+
+
+class Locked(Retryable):
+    """`everything`: the whole database is locked, so that not even Lapse's own tables can be written."""
+
+    def __init__(self, message: str, *, hint: str | None = None, everything: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.everything = everything
 
 
 class TooSlow(Retryable):

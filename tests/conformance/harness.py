@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -107,6 +108,16 @@ class Harness:
         self._may_lack_grants = True
         return closing(self.owner.engine.user_connection())
 
+    @contextmanager
+    def locked(self, table: str) -> Iterator[Connection]:
+        """By another client, which takes its time: the connection holds the lock until it is closed."""
+        if not self.backend.lock:
+            pytest.skip("there are no locks of single tables")
+        with closing(self.owner.engine.user_connection()) as connection:
+            for statement in self.backend.lock:
+                connection.exec_driver_sql(statement.format(t=table))
+            yield connection
+
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         return list(self.owner.execute(text).rows)
 
@@ -169,9 +180,10 @@ class Grants:
         if kind not in self._said:
             said: list[str] = []
             while lacking := [grant for grant in _grants_lacking(worker) if " SCHEMA " in grant]:
-                assert len(said) < MOST_ROUNDS and all("<role>" in grant for grant in lacking), lacking
-                said += lacking
+                assert len(said) < MOST_ROUNDS and all(role in grant for grant in lacking), lacking
                 self._run(role, lacking)
+                # Each database has a role of its own.
+                said += [grant.replace(f'"{role}"', "<role>") for grant in lacking]
             self._said[kind] = tuple(said)
         return self._said[kind]
 

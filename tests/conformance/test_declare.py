@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 
+from lapse.app import Lapse
 from lapse.errors import LapseError, PolicyConflict, Refused, TableNotFound, UsageError
 from lapse.model import interval
 from tests.conformance.harness import Harness
@@ -231,3 +234,27 @@ def test_a_replication_origin_that_is_not_there_is_refused(h: Harness) -> None:
     with pytest.raises(Refused, match="origin"):
         h.sql("ALTER TABLE events SET (ttl_replication_origin = 'nobody')")
     assert h.db.policies()[0].policy.replication_origin is None
+
+
+def test_many_declarations_of_one_table_at_once(h: Harness) -> None:
+    """Each succeeds, one after the other, or says clearly why not; the table has one of them, whole."""
+    h.sql(f"CREATE TABLE events (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})")
+    failures: list[LapseError] = []
+
+    def declare(days: int) -> None:
+        with Lapse(h.url, clock=h.clock) as db:
+            try:
+                db.execute(f"ALTER TABLE events TTL = ts + INTERVAL {days} DAY")
+            except LapseError as error:
+                failures.append(error)
+
+    threads = [Thread(target=declare, args=(days,)) for days in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    (stored,) = h.owner.policies()
+    assert stored.version == len(threads)
+    h.insert((1, h.at(days=-9)))
+    assert h.run_one().counts.deleted == 1

@@ -30,8 +30,8 @@ def counted(db: Lapse) -> Iterator[list[str]]:
         event.remove(db.engine.database, "before_cursor_execute", note)
 
 
-def many(h: Harness, count: int) -> None:
-    for number in range(count):
+def many(h: Harness, count: int, *, first: int = 0) -> None:
+    for number in range(first, count):
         h.sql(f"CREATE TABLE t{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})")
         h.sql(f"ALTER TABLE t{number} SET (ttl_expiration_expression = 'ts', ttl_grace = '0 seconds')")
 

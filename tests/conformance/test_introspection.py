@@ -84,7 +84,7 @@ def test_doctor_finds_and_mends(h: Harness) -> None:
     assert h.run_one().status is JobStatus.FAILED
     assert h.db.status()[0].state == "blocked"
     (finding,) = [f for f in h.db.doctor(repair=True) if f.level == "problem"]
-    assert finding.mended
+    assert finding.fixed
     assert h.db.policies() == []
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from time import monotonic
 
@@ -15,6 +15,7 @@ from lapse.engines.values import Batch
 from lapse.errors import Blocked, DatabaseError, LapseError, NotPermitted, Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, KeyRange
+from lapse.model.settings import Settings
 from lapse.runner import jobs as job_keeping
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
@@ -118,24 +119,10 @@ def test_a_table_that_cannot_be_planned_blocks_itself_alone(h: Harness, monkeypa
     assert h.ids("broken") == [2]
 
 
-@contextmanager
-def _locked(h: Harness, table: str) -> Iterator[None]:
-    """By another client, which takes its time."""
-    if not h.backend.lock:
-        pytest.skip("there are no locks of single tables")
-    connection = h.owner.engine.user_connection()
-    try:
-        for statement in h.backend.lock:
-            connection.exec_driver_sql(statement.format(t=table))
-        yield
-    finally:
-        connection.close()
-
-
 def test_a_locked_table_keeps_no_other_waiting(h: Harness) -> None:
     _two_tables(h)
     assert h.db.status()
-    with _locked(h, "broken"):
+    with h.locked("broken"):
         started = monotonic()
         result = h.run(None)
         assert monotonic() - started < SOON_SECONDS
@@ -149,7 +136,7 @@ def test_a_locked_table_keeps_no_other_waiting(h: Harness) -> None:
 def test_looking_at_a_locked_table_ends_soon(h: Harness) -> None:
     _two_tables(h)
     assert h.db.status()
-    with _locked(h, "broken"):
+    with h.locked("broken"):
         for look in (lambda: h.db.preview("broken"), lambda: h.db.doctor(), lambda: h.db.status()):
             started = monotonic()
             with suppress(Blocked):
@@ -251,7 +238,7 @@ def test_a_task_thread_that_died_is_replaced(h: Harness, monkeypatch: pytest.Mon
     monkeypatch.setattr(worker, "_serve_tasks", died.append)
     threads: dict[int, Thread] = {}
     for _ in range(2):
-        worker._start_threads(threads)
+        worker._start_threads(threads, Settings.from_texts({}))
         for thread in threads.values():
             thread.join()
     assert sorted(died) == sorted([*threads] * 2)

@@ -330,3 +330,17 @@ def test_a_locked_table_is_declared_without_that_line(h: Harness) -> None:
         assert FirstRun(h.owner.catalog).notices(name, None) == ()
         assert perf_counter() - started < 10
     assert len(FirstRun(h.owner.catalog).notices(name, None)) == 1
+
+
+def test_the_times_of_a_candidate_are_its_own(h: Harness) -> None:
+    """Not those of the policy that the table has; a worker that may not read the table says none."""
+    h.events()
+    h.insert((1, h.at(days=-9)), (2, h.at(days=-5)), (3, h.at(days=-1)))
+    first, last = h.now - timedelta(days=6), h.now - timedelta(days=2)
+    for db in (h.owner, h.db):
+        (found,) = db.preview("events", column="ts", after="3 days")
+        assert found.survey.expired == 2
+        times = (found.survey.oldest, found.survey.newest)
+        assert times == (first, last) if db is h.owner else times in ((first, last), (None, None))
+    (found,) = h.owner.preview("events")
+    assert found.survey.oldest == h.now - timedelta(days=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -21,9 +22,16 @@ from tests.console.conftest import HOSTILE, TOKEN, policy_id
 from tests.tools import required
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+TABLET = {"width": 820, "height": 900}
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 IMAGES = os.environ.get("LAPSE_SCREENSHOTS")
+ANYWHERE = """pairs => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode())
+    for (const [here, there] of pairs) walker.currentNode.data = walker.currentNode.data.replaceAll(here, there);
+}"""
+"""Pictures in the documents say nothing of the machine that they were taken on."""
 """A folder to leave pictures in, for the documentation."""
 PATIENCE_MS = 30_000
 """Until something is on the page: what comes sooner is seen sooner, and a busy machine takes its time."""
@@ -98,7 +106,7 @@ def _page(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def _failure(request: Request) -> list[str]:
-    """A page that is left in the middle of a request is nobody's fault."""
+    """A page that is left in the middle of a request is no failure."""
     return [] if "ABORTED" in str(request.failure) else [f"{request.url}: {request.failure}"]
 
 
@@ -111,7 +119,7 @@ def _addresses(database: Lapse) -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("viewport", [DESK, TABLET, PHONE], ids=["desk", "tablet", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits(browser: Browser, site: Site, viewport: dict[str, int], scheme: str) -> None:
     for page in _page(browser, viewport=viewport, color_scheme=scheme):
@@ -149,6 +157,7 @@ def test_live_parts_follow_the_job(page: Page, site: Site) -> None:
     card.get_by_role("link").click()
     expect(page.locator("h1")).to_contain_text("Job")
     expect(page.locator("tbody")).to_contain_text("rate limit")
+    _picture(page, "console-job", site)
     # Stopped by its reader, the page stands still.
     page.get_by_role("button", name="Live").click()
     still = page.locator("#live").inner_text()
@@ -267,6 +276,13 @@ def test_the_token_opens_the_door_once(browser: Browser, database: Lapse) -> Non
         site.close()
 
 
+def test_a_tablet(browser: Browser, site: Site) -> None:
+    for page in _page(browser, viewport=TABLET):
+        page.goto(site.url)
+        expect(page.locator("tbody tr").first).to_be_visible()
+        _picture(page, "console-tablet", site)
+
+
 def test_a_phone_in_the_dark(browser: Browser, site: Site) -> None:
     for page in _page(browser, viewport=PHONE, color_scheme="dark", has_touch=True, is_mobile=True):
         page.goto(site.url)
@@ -282,6 +298,7 @@ def test_a_phone_in_the_dark(browser: Browser, site: Site) -> None:
 def _picture(page: Page, name: str, site: Site) -> None:
     if IMAGES:
         page.wait_for_timeout(500)
+        page.evaluate(ANYWHERE, [[site.database.url, "sqlite:///app.db"], [socket.gethostname(), "db-worker-1"]])
         page.screenshot(path=str(Path(IMAGES) / f"{name}.png"))
 
 

@@ -169,5 +169,25 @@ def test_gauges_are_read_by_people(value: float, unit: str, text: str) -> None:
 def test_an_empty_console_shows_the_next_command(tmp_path: Path, visit: Visit) -> None:
     with Lapse(f"sqlite:///{tmp_path / 'new.db'}") as opened:
         text = visit(opened).get("/").text
-    for command in ("lapse init URL", "lapse apply URL", "lapse worker URL", "COMMENT ON TABLE"):
+    for command in ("lapse init URL", "lapse apply URL", "lapse worker URL", "lapse sql URL -c"):
         assert command in text
+    # SQLite has no comments.
+    assert "COMMENT" not in text
+
+
+def test_a_table_in_its_grace_period_is_not_due(tmp_path: Path, visit: Visit) -> None:
+    with Lapse(f"sqlite:///{tmp_path / 'new.db'}") as opened:
+        opened.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = `at` + INTERVAL 1 DAY")
+        text = visit(opened).get("/").text
+        assert "due now" not in text
+        assert re.search(r'data-label="Next run"[^>]*>\s*<time[^>]*>in\W+(9|10)\W+min', text)
+
+
+def test_a_job_that_has_ended_tells_where_its_time_went(tmp_path: Path, visit: Visit) -> None:
+    with Lapse(f"sqlite:///{tmp_path / 'new.db'}") as opened:
+        opened.execute(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT) TTL = `at` + INTERVAL 1 DAY;"
+            "INSERT INTO t (at) VALUES ('2020-01-01 00:00:00')"
+        )
+        (job,) = opened.run("t").jobs
+        assert re.search(r"\d+\W+ms in statements, ", visit(opened).get(f"/jobs/{job.id}").text)

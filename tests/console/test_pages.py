@@ -7,9 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from lapse.app import Lapse
+from lapse.catalog.schema import job as job_table
 from lapse.console.guard import SECURITY_HEADERS
 from tests.console.conftest import HOSTILE, Visit, policy_id
 
@@ -199,7 +201,7 @@ def test_the_forecast_is_drawn(database: Lapse, visit: Visit) -> None:
     assert f'hx-get="/tables/{key}/forecast" hx-trigger="load"' in client.get(f"/tables/{key}").text
     page = _check(client, f"/tables/{key}/forecast")
     assert "next 30 days" in page
-    assert "In the long run" in Markup(_check(client, f"/tables/{key}/forecast?ttl=14+days")).text
+    assert "Steady state" in Markup(_check(client, f"/tables/{key}/forecast?ttl=14+days")).text
     assert client.get(f"/tables/{key}/forecast?ttl=soon").status_code == 400
 
 
@@ -217,3 +219,17 @@ def test_a_first_run_that_is_held_can_be_confirmed(tmp_path: Path, visit: Visit)
         assert "Blocked" in page
         assert client.post("/api/v1/tables/1/confirm", json={}).status_code == 200
         assert opened.run().deleted == 12_000
+
+
+@pytest.mark.parametrize(("status", "words"), [("finished", "partition dropped"), ("failed", "partition drop")])
+def test_a_partition_drop_is_called_one(database: Lapse, visit: Visit, status: str, words: str) -> None:
+    job = database.history(limit=1)[0]
+    with database.catalog.writing() as connection:
+        connection.execute(
+            update(job_table).where(job_table.c.job_id == job.id).values(path_kind="partition", status=status)
+        )
+    client = visit(database)
+    for address in ("/jobs", f"/jobs/{job.id}"):
+        text = client.get(address).text
+        assert re.search(rf">{words}[ <]", text), address
+        assert not re.search(r">partition[ <]", text.replace(f">{words}", ""))

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from lapse.app import Lapse
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import LapseError, NotPermitted, Unsupported
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
 
@@ -121,3 +121,41 @@ def test_a_gate_of_the_operators_own_only_reads(h: Harness, server: MariadbServe
         assert (
             h.db.engine.scalar(connection, "WITH n AS (SELECT count(*) AS c FROM events) SELECT c FROM n -- all") == 2
         )
+
+
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE visits TTL = ts + INTERVAL 1 DAY",
+        "ALTER TABLE visits SET (ttl_expire_after = '1 day')",
+        "CREATE TABLE own (id INT PRIMARY KEY, ts TIMESTAMP NULL) TTL = ts + INTERVAL 1 DAY",
+    ],
+    ids=["alter", "managed", "create"],
+)
+def test_a_declarer_is_told_what_a_declarer_lacks(
+    h: Harness, server: MariadbServer, account: str, statement: str, installed: bool
+) -> None:
+    """Executable as it is, and enough."""
+    h.sql("CREATE TABLE visits (id INT PRIMARY KEY, ts TIMESTAMP NULL)")
+    if installed:
+        h.events()
+    with Lapse(account, clock=h.clock) as db:
+        with pytest.raises(NotPermitted) as caught:
+            db.execute(statement)
+        for grant in str(caught.value.hint).split("; "):
+            server.execute(grant.rstrip(";"))
+    with Lapse(account, clock=h.clock) as db:
+        db.execute(statement)
+        assert len(db.policies()) == 1 + installed
+
+
+def test_what_a_gauge_lacks_can_be_granted_as_it_is(h: Harness, server: MariadbServer, account: str) -> None:
+    h.events()
+    with Lapse(account, clock=h.clock) as db:
+        blind = [reading for reading in db.gauges() if reading.value is None and "GRANT" in str(reading.note)]
+        assert {reading.name for reading in blind} >= {"replica lag"}
+    for reading in blind:
+        server.execute(str(reading.note).rstrip(";"))
+    with Lapse(account, clock=h.clock) as db:
+        assert not [reading for reading in db.gauges() if reading.value is None]

@@ -233,7 +233,7 @@ def test_marks_in_comments_are_not_obeyed_but_shown(h: Harness, client: psycopg.
     assert h.rows("SELECT to_regclass('owned')::text, to_regclass('precious')::text") == [(None, "precious")]
     found = {finding.subject: finding for finding in h.db.doctor(repair=True)}
     assert "detached it to drop it" in found["public.precious"].text
-    assert not found["public.precious"].mended
+    assert not found["public.precious"].fixed
     assert "it is a partition" in found["public.p3"].text
     assert h.rows("SELECT count(*) FROM precious") == [(1,)]
     assert h.ids() == [5]
@@ -256,10 +256,10 @@ def test_what_cannot_come_back_is_found_by_the_doctor(h: Harness, client: psycop
     assert [row[1] for row in leaving(h)] == ["p1"]
     (found,) = (finding for finding in h.db.doctor(repair=True) if finding.subject == "public.p1")
     assert "would overlap" in found.text
-    assert not found.mended
+    assert not found.fixed
     client.execute("DROP TABLE p0")
     (found,) = (finding for finding in h.db.doctor(repair=True) if finding.subject == "public.p1")
-    assert found.mended
+    assert found.fixed
     assert h.ids() == [1, 2, 3, 4, 5]
     assert leaving(h) == []
 
@@ -291,7 +291,7 @@ def test_a_person_who_takes_a_detached_partition_has_it(h: Harness, client: psyc
     h.advance(minutes=5)
     h.run()
     assert h.rows("SELECT id FROM keep_me") == [(1,)]
-    assert [finding.subject for finding in h.db.doctor(repair=True) if finding.mended] == ["public.p1"]
+    assert [finding.subject for finding in h.db.doctor(repair=True) if finding.fixed] == ["public.p1"]
     assert leaving(h) == []
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from lapse.app import Lapse
-from lapse.errors import DatabaseError, NotPermitted
+from lapse.errors import DatabaseError, NotPermitted, TableNotFound
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, PathKind
 from tests.backends.postgres import WorkerRole
@@ -191,3 +191,36 @@ def test_a_users_function_of_that_name_is_not_dropped(h: Harness) -> None:
     h.sql("DROP TABLE events")
     assert h.rows("SELECT lapse_ttl_123()") == [(1,)]
     assert h.rows("SELECT count(*) FROM pg_proc WHERE proname ~ '^lapse_ttl_[0-9]+$' AND pronargs = 7") == [(0,)]
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_declarer_is_told_what_a_declarer_lacks(h: Harness, worker_url: str, installed: bool) -> None:
+    """Executable as it is, and enough; nothing of what a worker needs."""
+    if installed:
+        h.events()
+    h.sql(f"GRANT USAGE ON SCHEMA public TO {WORKER}")
+    statement = "CREATE TABLE own (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ) TTL = ts + INTERVAL 1 DAY"
+    hints = []
+    for _ in range(3):
+        with Lapse(worker_url, clock=h.clock) as db:
+            try:
+                db.execute(statement)
+                break
+            except NotPermitted as error:
+                hints.append(str(error.hint))
+                h.sql(str(error.hint))
+    assert hints[0] == f"GRANT CREATE ON SCHEMA public TO {WORKER};"
+    assert len(hints) == 2
+    with Lapse(worker_url, clock=h.clock) as db:
+        assert [stored.table.name for stored in db.policies()] == ["events"] * installed + ["own"]
+
+
+def test_who_is_not_the_owner_is_told_so(h: Harness, worker_url: str) -> None:
+    h.events()
+    h.sql(f"GRANT USAGE ON SCHEMA public TO {WORKER}")
+    with Lapse(worker_url, clock=h.clock) as db:
+        with pytest.raises(NotPermitted, match="belongs to postgres") as caught:
+            db.execute("ALTER TABLE events TTL = ts + INTERVAL 2 DAY")
+        assert caught.value.hint == "do this as postgres, or as a role that is a member of it"
+        with pytest.raises(TableNotFound, match="no table event in this database"):
+            db.execute("ALTER TABLE event TTL = ts + INTERVAL 2 DAY")

@@ -116,7 +116,7 @@ def test_a_look_before_a_job_that_takes_long_is_left_to_the_job(h: Harness, monk
     _log(h)
     h.sql("CREATE INDEX events_ts ON events USING brin (ts)")
     monkeypatch.setattr(survey, "PROBE_MS", 1)
-    monkeypatch.setattr(survey, "GLANCE_MS", 1)
+    monkeypatch.setattr(survey, "PRESCAN_MS", 1)
     job = h.run_one()
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_000 - 1440)
     h.sql("DROP INDEX events_ts")

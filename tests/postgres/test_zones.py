@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import LapseError, Unsupported, ZoneMissing
 from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 
@@ -42,6 +42,19 @@ def test_a_zone_is_not_guessed(h: Harness, client: psycopg.Connection, kind: str
         given, rule = f"WITH (ttl_time_zone = '{zone}'", WALL_CLOCKS[kind]
         h.sql(f"{TABLE} " + (rule.replace("WITH (", f"{given}, ") if "WITH" in rule else f"{given}) {rule}"))
         h.sql("DROP TABLE events")
+
+
+def test_the_hint_is_the_statement_to_run(h: Harness, client: psycopg.Connection) -> None:
+    as_the_server_is(client)
+    h.sql(TABLE)
+    with pytest.raises(ZoneMissing) as refused:
+        h.owner.preview("events", column="d", after="30 days")
+    assert str(refused.value.hint).startswith("try it with --time-zone America/New_York, or with --time-zone UTC")
+    with pytest.raises(ZoneMissing) as refused:
+        h.sql("ALTER TABLE events TTL = d + INTERVAL 30 DAY")
+    h.sql(str(refused.value.hint).partition(", or with 'UTC'")[0])
+    (stored,) = h.owner.policies()
+    assert (stored.policy.time_zone, str(stored.policy.expiry.after)) == ("America/New_York", "30 days")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", INSTANTS)

@@ -100,7 +100,7 @@ def test_a_column_without_its_default_is_not_taken_for_whole(h: Harness) -> None
         connection.exec_driver_sql("CREATE TABLE events (id INTEGER PRIMARY KEY, crdb_internal_expiration TEXT)")
         connection.exec_driver_sql("INSERT INTO events VALUES (1, NULL)")
     finding = next(finding for finding in h.db.doctor(repair=True) if finding.level == "problem")
-    assert not finding.mended
+    assert not finding.fixed
     assert "default" in finding.text
     assert h.ids() == [1]
 

@@ -211,7 +211,7 @@ def test_trigger_dropped_behind_our_back_is_found_and_mended(h: Harness) -> None
         connection.exec_driver_sql("DROP TRIGGER lapse_events_insert")
     (finding,) = [f for f in h.db.doctor() if f.level == "problem"]
     assert "lapse_events_insert" in finding.text
-    assert [f.mended for f in h.db.doctor(repair=True) if f.level == "problem"] == [True]
+    assert [f.fixed for f in h.db.doctor(repair=True) if f.level == "problem"] == [True]
     assert not [f for f in h.db.doctor() if f.level == "problem"]
 
 

@@ -32,7 +32,7 @@ from lapse.app.policyfile import (
     write_file,
 )
 from lapse.app.preview import Preview, preview
-from lapse.app.progress import JobProgress, job_progress
+from lapse.app.progress import JobProgress, jobs_progress
 from lapse.app.result import Result, Stream
 from lapse.app.session import Session
 from lapse.app.status import TableStatus, table_statuses
@@ -52,7 +52,6 @@ from lapse.errors import (
     LapseError,
     NotFound,
     NotPermitted,
-    TableNotFound,
 )
 from lapse.metrics import Metrics
 from lapse.model import interval
@@ -266,13 +265,13 @@ class Lapse:
         """One job, active or ended. Raises NotFound."""
         with self.catalog.reading() as connection:
             found = stored_jobs.get_job(connection, job_id)
-            return job_progress(self.engine, connection, found, self.engine.now(connection))
+            return jobs_progress(self.engine, connection, [found], self.engine.now(connection))[0]
 
     def progress(self) -> list[JobProgress]:
         """Jobs that are active now, with their tasks."""
         with self.catalog.reading() as connection:
-            now = self.engine.now(connection)
-            return [job_progress(self.engine, connection, each, now) for each in stored_jobs.active_jobs(connection)]
+            active = stored_jobs.active_jobs(connection)
+            return jobs_progress(self.engine, connection, active, self.engine.now(connection))
 
     def deleted_per_day(self, days: int) -> dict[int, dict[date, int]]:
         """Rows deleted on each of the last days: policy id → day in UTC → rows."""
@@ -280,25 +279,12 @@ class Lapse:
             today = self.engine.now(connection).replace(hour=0, minute=0, second=0, microsecond=0)
             return stored_jobs.deleted_per_day(connection, since=today - timedelta(days=days - 1))
 
-    def sizes(self) -> dict[int, tuple[int, Footprint]]:
-        """Policy id → estimated rows and what the engine's counters say. A table that is gone is missing."""
-        found: dict[int, tuple[int, Footprint]] = {}
-        for stored in self.policies():
-            with suppress(TableNotFound), self.engine.connection() as connection:
-                table = self.engine.describe(connection, stored.table)
-                rows = self.engine.estimate_rows(connection, table)
-                found[stored.id] = (rows, self.engine.footprint(connection, table))
-        return found
-
-    def inserted_rows(self) -> dict[int, int]:
-        """Policy id → rows ever inserted, where the engine counts them."""
-        found: dict[int, int] = {}
-        for stored in self.policies():
-            with suppress(TableNotFound), self.engine.connection() as connection:
-                inserted = self.engine.footprint(connection, self.engine.describe(connection, stored.table)).inserted
-                if inserted is not None:
-                    found[stored.id] = inserted
-        return found
+    def sizes(self) -> dict[int, Footprint]:
+        """Policy id → what the engine's counters say. A table that is gone is missing."""
+        with self.catalog.reading() as connection:
+            known = policies.list_policies(connection)
+            found = self.engine.footprints(connection, [stored.table for stored in known]) if known else {}
+        return {stored.id: found[stored.table] for stored in known if stored.table in found}
 
     def metrics(self) -> Metrics:
         """Counters for a worker to feed, and the state in the catalog, on one registry for Prometheus."""
@@ -433,7 +419,7 @@ class Lapse:
             return settings.trust_clock(connection)
 
     def clock_hold(self) -> str | None:
-        """Why the database's clock is not trusted, until somebody confirms it."""
+        """Why the database's clock is not trusted, until a person confirms it."""
         with self.catalog.reading() as connection:
             return settings.load_settings(connection).clock_hold
 

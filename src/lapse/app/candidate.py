@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from lapse.app.forecast import DAY, FORECAST_DAYS, Forecast, ForecastDay
 from lapse.app.preview import LOOK_SECONDS, Preview, preview
 from lapse.engines.base import Consequences, Declared, Engine, Survey
-from lapse.errors import Interrupted, InvalidValue, NotFound, TooSlow, UsageError
+from lapse.errors import Interrupted, InvalidValue, NotFound, TooSlow, UsageError, ZoneMissing
 from lapse.model import interval, knobs
 from lapse.model.interval import Interval
 from lapse.model.job import Path, PathKind
@@ -50,7 +50,7 @@ class Candidate:
                 raise UsageError("a time zone alone is no policy to try", hint=HOW)
             return None
         if after is not None and ttl is not None:
-            raise UsageError("--after and --ttl were given, which say the same here; keep one")
+            raise UsageError("--after and --ttl are mutually exclusive here: they say the same")
         if expression is not None and (column is not None or after is not None or ttl is not None):
             raise UsageError("an expression says by itself when rows expire: leave --column, --after and --ttl out")
         duration = after or ttl
@@ -106,8 +106,13 @@ def previews(
     policy = candidate.policy(present, table.name)
     declared = declaring.declare(table, policy)
     # What a declaration refuses is refused here; but to read a large table for that takes long.
-    with suppress(TooSlow, Interrupted), engine.limited(connection, LOOK_SECONDS):
-        engine.check(connection, declared, present)
+    try:
+        with suppress(TooSlow, Interrupted), engine.limited(connection, LOOK_SECONDS):
+            engine.check(connection, declared, present)
+    except ZoneMissing as error:
+        zone = error.zone or "Area/City"
+        hint = f"try it with --time-zone {zone}, or with --time-zone UTC if they are in UTC"
+        raise ZoneMissing(error.message, zone=error.zone, hint=hint) from None
     if policy.column is None and policy.expression is None and table.column(MANAGED_COLUMN) is None:
         return [_with_new_column(engine, connection, declared)]
     found = []

@@ -14,6 +14,7 @@ from lapse._version import __version__
 from lapse.app.health import PolicyHealth
 from lapse.app.progress import JobProgress
 from lapse.catalog.workers import WorkerRow
+from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
@@ -39,7 +40,7 @@ class Shared(Protocol):
 
     def clock(self) -> datetime: ...
 
-    def inserted_rows(self) -> dict[int, int]: ...
+    def sizes(self) -> dict[int, Footprint]: ...
 
     def gauges(self) -> tuple[Reading, ...]: ...
 
@@ -47,7 +48,7 @@ class Shared(Protocol):
 
 
 class CatalogCollector:
-    """Prometheus's collector protocol. A database that is away is a value, not a failed scrape."""
+    """Prometheus's collector protocol. A database that is unreachable is a value, not a failed scrape."""
 
     def __init__(self, shared: Shared, engine: str) -> None:
         self._shared = shared
@@ -81,7 +82,7 @@ class CatalogCollector:
         yield from _fleet(self._shared.workers(), self._shared.alive_since())
         yield from _jobs(running, now)
         yield from _tables(healths)
-        yield from _per_table(healths, running, self._shared.inserted_rows())
+        yield from _per_table(healths, running, self._shared.sizes())
 
 
 def _fleet(workers: list[WorkerRow], alive_since: datetime) -> Iterator[GaugeMetricFamily]:
@@ -117,7 +118,7 @@ def _delay(health: PolicyHealth) -> str:
 
 
 def _per_table(
-    healths: list[PolicyHealth], running: list[JobProgress], inserted: dict[int, int]
+    healths: list[PolicyHealth], running: list[JobProgress], sizes: dict[int, Footprint]
 ) -> Iterator[GaugeMetricFamily]:
     labels = {each.stored.id: label_of(each) for each in healths}
 
@@ -143,7 +144,7 @@ def _per_table(
     yield gauge(metrics.ETA, etas, max)
     active = ((p.job.policy_id, sum(s.task.status is TaskStatus.RUNNING for s in p.tasks)) for p in running)
     yield gauge(metrics.ACTIVE_TASKS, [*((h.stored.id, 0) for h in healths), *active], sum)
-    yield gauge(metrics.INSERT_ROWS, inserted.items(), sum)
+    yield gauge(metrics.INSERT_ROWS, ((key, size.inserted) for key, size in sizes.items()), sum)
 
 
 def label_of(health: PolicyHealth) -> str:

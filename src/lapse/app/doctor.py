@@ -1,4 +1,4 @@
-"""Looks for what is wrong, or could be better, and mends what can be mended."""
+"""Looks for what is wrong, or could be better, and repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -129,16 +129,16 @@ class Doctor:
         with self._engine.connection() as connection:
             found = self._engine.strays(connection)
         for stray in found:
-            text, mended = stray.text, False
+            text, fixed = stray.text, False
             if repair and stray.fix is None:
                 try:
                     with self._catalog.writing() as connection:
-                        self._engine.mend(connection, stray)
-                    mended = True
+                        self._engine.repair(connection, stray)
+                    fixed = True
                 except LapseError as error:
                     text = f"{text}; repair failed: {error.message}"
             fix = stray.fix or "lapse doctor --repair"
-            yield Finding(level=Level.PROBLEM, subject=str(stray.table), text=text, fix=fix, mended=mended)
+            yield Finding(level=Level.PROBLEM, subject=str(stray.table), text=text, fix=fix, fixed=fixed)
 
     def _grants_for(self, problem: CommentProblem) -> str | None:
         """What this role lacks for doing what a comment asks for; None where it lacks nothing."""
@@ -182,7 +182,7 @@ class Doctor:
                 self._engine.dropped(connection, stored.table)
                 self._declarer.forget(connection, stored, "the table was dropped")
         return Finding(
-            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
+            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", fixed=repair
         )
 
     def _examine_table(
@@ -242,5 +242,5 @@ class Doctor:
                 text = f"{text}; repair failed: {error.message}"
                 return Finding(level=Level.PROBLEM, subject=str(stored.table), text=text, fix=error.hint)
         return Finding(
-            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", mended=repair
+            level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", fixed=repair
         )

@@ -14,10 +14,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """`fix` is what to run; `mended` says that `--repair` has done it."""
+    """`fix` is what to run; `fixed` says that `--repair` has done it."""
 
     level: Level
     subject: str
     text: str
     fix: str | None = None
-    mended: bool = False
+    fixed: bool = False

@@ -16,7 +16,7 @@ from lapse.app.result import Result, Stream
 from lapse.catalog import Catalog, jobs, settings
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render
-from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported
+from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported, ZoneMissing
 from lapse.model import settings as setting_model
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import (
@@ -42,6 +42,7 @@ from lapse.runner.jobs import JobKeeper
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
+DECLARERS = "declaring a policy takes the rights of the table's owner: docs/security.md and docs/mariadb.md list them"
 _VIEWS = {Show.SCHEDULES: "lapse_schedules", Show.JOBS: "lapse_jobs"}
 
 
@@ -55,22 +56,26 @@ class Frontend:
         self._first_run = FirstRun(catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
+        if isinstance(statement, CreateTable):
+            with self._as_declarer(connection, statement.table, creates=True):
+                return self._execute(connection, statement, parameters)
         if isinstance(statement, AlterTable | AlterColumn | ShowCreateTable):
             table = statement.table
-            with suggesting_tables(self._engine, connection, table), self._as_owner(connection, table):
+            with suggesting_tables(self._engine, connection, table), self._as_declarer(connection, table):
                 return self._execute(connection, statement, parameters)
         return self._execute(connection, statement, parameters)
 
     @contextmanager
-    def _as_owner(self, connection: Connection, table: TableName) -> Iterator[None]:
-        """What is refused to a role that is not the table's owner is refused for that reason."""
+    def _as_declarer(self, connection: Connection, table: TableName, *, creates: bool = False) -> Iterator[None]:
+        """What is refused for want of a right is refused with what a declarer needs, not with what a worker does."""
         try:
             yield
-        except NotPermitted:
-            if not self._engine.in_transaction(connection):
-                with suppress(TableNotFound), self._engine.bookkeeping(connection):
-                    self._engine.check_declarer(connection, self._engine.describe(connection, table))
-            raise
+        except NotPermitted as error:
+            if self._engine.in_transaction(connection):
+                raise
+            with self._engine.errors():
+                grants = self._engine.declarer_grants(connection, table, creates=creates)
+            raise NotPermitted(error.message, hint=grants or DECLARERS) from error
 
     def _execute(self, connection: Connection, statement: Statement, parameters: Parameters) -> Result:
         with self._engine.errors():
@@ -105,7 +110,7 @@ class Frontend:
 
     def _create(self, connection: Connection, statement: CreateTable, parameters: Parameters) -> Result:
         if statement.temporary:
-            raise Unsupported(f"{statement.table} is a temporary table, and TTL works on lasting ones")
+            raise Unsupported(f"{statement.table} is a temporary table: TTL is not supported on temporary tables")
         # A contradiction in the policy itself is found before anything is created.
         statement.change.apply_to(None, str(statement.table))
         if statement.if_not_exists and self._exists(connection, statement.table):
@@ -118,8 +123,12 @@ class Frontend:
                 self._forget(connection, replaced)
                 try:
                     notices = self._declarer.change(connection, statement.table, statement.change)
-                except (LapseError, DBAPIError):
+                except (LapseError, DBAPIError) as error:
                     self._undo_create(connection, statement)
+                    if isinstance(error, ZoneMissing):
+                        zone = error.zone or "Area/City"
+                        hint = f"add WITH (ttl_time_zone = '{zone}') to it, or 'UTC' if they are in UTC"
+                        raise ZoneMissing(error.message, zone=error.zone, hint=hint) from error
                     raise
         return Result(rowcount=0, notices=(*notices, *self._look_ahead(connection, statement.table, None)))
 
@@ -136,7 +145,7 @@ class Frontend:
         return self._first_run.notices(full, before)
 
     def _undo_create(self, connection: Connection, statement: CreateTable) -> None:
-        """Where a rollback would leave the new table. With IF NOT EXISTS it might be somebody else's, so it stays."""
+        """Where a rollback would leave the new table. With IF NOT EXISTS it might be another session's, so it stays."""
         if not self._engine.features.transactional_ddl and not statement.if_not_exists:
             with suppress(LapseError), self._engine.errors():
                 self._engine.discard(connection, statement.table)
@@ -147,8 +156,8 @@ class Frontend:
         if not statement.change.remove:
             with self._engine.bookkeeping(connection):
                 self._declarer.refuse_column_change(connection, statement.table, statement.actions)
-        known = self._stored(connection, [statement.table])
-        with self._engine.atomic(connection):
+        with self._engine.declaring(connection, statement.table):
+            known = self._stored(connection, [statement.table])
             notices: tuple[str, ...] = ()
             if statement.change.remove:
                 # The policy goes first: the rest of the statement may drop what it depends on.

@@ -69,6 +69,12 @@ class PolicyHealth:
         return None if None in times else min((at for at in times if at is not None), default=None)
 
     @property
+    def starts_at(self) -> datetime | None:
+        """When a worker starts the next job: when it is due, and no earlier than the grace period ends."""
+        ends = [part.grace_until for part in self.parts if part.grace_until is not None]
+        return max([*ends, *([] if self.next_run_at is None else [self.next_run_at])], default=None)
+
+    @property
     def is_due(self) -> bool:
         return not self.jobs and any(part.state == DUE for part in self.parts)
 

@@ -33,12 +33,16 @@ class JobProgress:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the job, or some of its tasks, are held up now."""
-        waiting = (state.pause_reason for state in self.tasks if state.task.status is TaskStatus.RUNNING)
+        waiting = (state.pause_reason for state in self.tasks if state.task.has_begun)
         return tuple(dict.fromkeys(reason for reason in (self.job.reason, *waiting) if reason))
 
 
-def job_progress(engine: Engine, connection: Connection, job: Job, now: datetime) -> JobProgress:
-    states = tasks.task_states(connection, job.id)
+def jobs_progress(engine: Engine, connection: Connection, jobs: Sequence[Job], now: datetime) -> list[JobProgress]:
+    states = tasks.task_states(connection, [job.id for job in jobs])
+    return [_progress(engine, job, states[job.id], now) for job in jobs]
+
+
+def _progress(engine: Engine, job: Job, states: Sequence[TaskState], now: datetime) -> JobProgress:
     elapsed = (job.finished_at or now) - (job.started_at or job.created_at)
     seconds = max(elapsed.total_seconds(), 1e-3)
     return JobProgress(

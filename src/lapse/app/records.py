@@ -67,6 +67,7 @@ def status_record(status: TableStatus) -> Record:
         "native": dict(status.native),
         "health": str(status.promise.health),
         "blocked": None if status.blocked is None else str(status.blocked),
+        "blocked_since": _time(status.blocked_since),
         "why": status.promise.reason,
         "held_rows": status.held,
         "locked_rows": status.locked,
@@ -182,7 +183,7 @@ def finding_record(finding: Finding) -> Record:
         "subject": finding.subject,
         "text": finding.text,
         "fix": finding.fix,
-        "mended": finding.mended,
+        "mended": finding.fixed,
     }
 
 

@@ -39,6 +39,7 @@ class TableStatus:
     promise: Promise
     left_behind: Job | None = None
     """The newest job that went through the whole table: its counts tell what is still there."""
+    blocked_since: datetime | None = None
     grace_until: datetime | None = None
     """Workers delete nothing before, which is still to come."""
     native: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +65,10 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
     """One row per physical table."""
     current = settings.load_settings(connection)
     active = {job.table_id: job for job in stored_jobs.active_jobs(connection)}
+    blocker = engine.write_blocker(connection) if active else None
+    if blocker is not None:
+        # Their worker cannot write it down itself.
+        active = {key: replace(job, waiting_for=job.waiting_for or blocker) for key, job in active.items()}
     last = stored_jobs.last_jobs(connection)
     alive = silent_since(now, current)
     has_workers = any(worker.heartbeat_at >= alive for worker in workers.list_workers(connection))
@@ -110,6 +115,7 @@ def _status(facts: Facts) -> TableStatus:
         statistics=facts.physical.statistics,
         promise=found,
         left_behind=facts.last.through,
+        blocked_since=facts.physical.blocked_since,
         grace_until=facts.stored.grace_until if facts.is_in_grace else None,
     )
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lapse.errors import FileProblem, UsageError
+from lapse.errors import FileProblem, NotFound, UsageError
 
 
-def read_text(path: Path) -> str:
-    """Raises FileProblem for a file that is not UTF-8, UsageError for a path that cannot be one."""
+def read_text(path: Path, *, missing: str | None = None) -> str:
+    """Raises FileProblem for a file that is not UTF-8, UsageError for a path that cannot be one; `missing` is the hint
+    where there is no such file."""
     try:
         data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}", hint=missing) from error
     except ValueError as error:
         # A NUL in the path.
         raise UsageError(f"{str(path)!r} is no path of a file: {error}") from error

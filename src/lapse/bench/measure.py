@@ -92,8 +92,8 @@ def compare(
 
 
 def measure(table: BenchTable, shape: Shape, contender: Contender) -> Run:
-    table.create(shape)
     try:
+        table.create(shape)
         before = table.contents()
         timed = contender.run(table)
         after = table.contents()

@@ -1,4 +1,4 @@
-"""A measurement on somebody's own server: scratch tables with a name of their own, and nothing left behind."""
+"""A measurement on the user's own server: scratch tables with a name of their own, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from lapse.bench.measure import Progress, Result, compare
 from lapse.bench.shape import Shape
 from lapse.bench.tables import table_for
 from lapse.catalog import schema
+from lapse.errors import DatabaseError
 
 PREFIX = "lapse_bench_"
+DRIVERS = ("psycopg", "pymysql", "sqlite3")
 
 
 def measure_here(
@@ -24,8 +26,19 @@ def measure_here(
     """The contenders that need nothing but SQL, and Lapse as it is set here."""
     table = table_for(database.engine.database.url, PREFIX + secrets.token_hex(4))
     contenders: list[Contender] = [*STANDARD, lapse()]
-    with _as_it_was(database):
+    with _as_it_was(database), _driver_errors():
         return compare(table, dict.fromkeys(shapes, contenders), rounds=rounds, progress=progress)
+
+
+@contextmanager
+def _driver_errors() -> Iterator[None]:
+    """Contenders speak to the drivers themselves."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in DRIVERS:
+            raise
+        raise DatabaseError(str(error).strip()) from error
 
 
 @contextmanager

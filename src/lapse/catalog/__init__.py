@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from sqlalchemy import Connection
 
 from lapse.catalog import migrations
 from lapse.catalog.schema import VERSION
 from lapse.engines.base import Engine
-from lapse.errors import CatalogMissing
+from lapse.errors import CatalogMissing, Locked
 
 
 class Catalog:
@@ -19,6 +20,9 @@ class Catalog:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._ready = False
+        self.on_locked: Callable[[float], None] = lambda seconds: None
+        """Told after so many seconds in which a transaction could not begin, as another process has locked it all."""
+        self.on_unlocked: Callable[[], None] = lambda: None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -34,10 +38,17 @@ class Catalog:
         if not self._ready:
             with self.engine.connection() as connection:
                 self._upgrade(self.bind(connection))
-        with self.engine.transaction(durable=durable) as connection:
-            bound = self.bind(connection)
-            self.ensure(bound)
-            yield bound
+        asked = monotonic()
+        try:
+            with self.engine.transaction(durable=durable) as connection:
+                self.on_unlocked()
+                bound = self.bind(connection)
+                self.ensure(bound)
+                yield bound
+        except Locked as error:
+            if error.everything:
+                self.on_locked(monotonic() - asked)
+            raise
 
     def install(self) -> None:
         """Make sure that the catalog is there, in a transaction of its own."""

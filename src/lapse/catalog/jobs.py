@@ -187,7 +187,7 @@ def mark_job(connection: Connection, job_id: int, status: JobStatus, reason: str
 
 
 def request(connection: Connection, job_id: int, action: JobAction, now: datetime) -> Job:
-    """Ask for a job to pause, go on or be cancelled; whoever works on it obeys."""
+    """Ask for a job to pause, go on or be cancelled; the workers at it obey."""
     found = get_job(connection, job_id)
     if not found.status.is_active:
         raise PolicyConflict(f"job {job_id} has ended ({found.status}), so it cannot {action}")
@@ -242,11 +242,14 @@ COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 @cache
 def _query() -> Select[Any]:
     """A job with its tasks' counts added up, while they are there. Built once: that takes longer than running it."""
+    at_work = task.c.status == TaskStatus.RUNNING
+    # Because of an error, such as a lock that was not to be had: it still waits for the same.
+    given_back = and_(task.c.status == TaskStatus.WAITING, task.c.failures > 0)
     found = (
         select(
             task.c.job_id,
             func.sum(case((task.c.status == TaskStatus.FINISHED, 1), else_=0)).label("finished"),
-            func.max(case((task.c.status == TaskStatus.RUNNING, task.c.pause_reason))).label("waiting_for"),
+            func.max(case((or_(at_work, given_back), task.c.pause_reason))).label("waiting_for"),
             *(func.sum(task.c[name]).label(name) for name in COUNT_NAMES),
         )
         .group_by(task.c.job_id)

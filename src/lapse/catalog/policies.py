@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.schema import policy, policy_version, rate, table
+from lapse.errors import Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -129,7 +131,10 @@ def save_policy(
     }
     if current is None:
         names = {"schema_name": name.schema or "", "table_name": name.name, "created_at": now}
-        connection.execute(insert(policy).values(**names, **values))
+        try:
+            connection.execute(insert(policy).values(**names, **values))
+        except IntegrityError as error:
+            raise Retryable(f"another session has just declared a policy on table {name}", hint="try again") from error
     else:
         connection.execute(update(policy).where(policy.c.policy_id == current.id).values(**values))
     stored = find_policy(connection, name)

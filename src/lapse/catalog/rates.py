@@ -1,7 +1,7 @@
 """Rate limits of the whole fleet: one row each, holding the moment from which the next row may be taken.
 
-Taking `count` rows moves that moment by `count / rate` seconds. Whoever takes waits until the moment it found. No
-worker has to know of any other, and the sum of what all take is exact.
+Taking `count` rows moves that moment by `count / rate` seconds. A worker that takes rows waits until the moment it
+found. No worker has to know of any other, and the sum of what all take is exact.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def load_settings(connection: Connection) -> Settings:
 
 
 def stored_texts(connection: Connection) -> dict[str, str]:
-    """Only settings that somebody has set."""
+    """Only settings that were set."""
     return {row.name: row.value for row in connection.execute(_SETTINGS)}
 
 

@@ -87,7 +87,7 @@ def claimable_tasks(
 
 
 def claim_task(connection: Connection, candidates: Sequence[Task], *, owner: str, now: datetime) -> Task | None:
-    """Take the first of these that nobody has taken since: the fence lets one claim win."""
+    """Take the first of these that no other worker has taken since: the fence lets one claim win."""
     for found in candidates:
         fence = found.fence + 1
         taken = connection.execute(
@@ -189,19 +189,24 @@ def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent
     )
 
 
-def task_states(connection: Connection, job_id: int) -> list[TaskState]:
-    rows = connection.execute(select(task).where(task.c.job_id == job_id).order_by(task.c.ordinal)).mappings()
-    return [
-        TaskState(
-            task=_task(row, fence=row["fence"], owner=row["owner_id"]),
-            heartbeat_at=row["heartbeat_at"],
-            worked_seconds=row["worked_seconds"],
-            waited_seconds=row["waited_seconds"],
-            pause_reason=row["pause_reason"],
-            last_error=row["last_error"],
+def task_states(connection: Connection, job_ids: Collection[int]) -> dict[int, list[TaskState]]:
+    """Job → its tasks, for all of them at once."""
+    found: dict[int, list[TaskState]] = {job_id: [] for job_id in job_ids}
+    if not found:
+        return found
+    wanted = select(task).where(task.c.job_id.in_(list(found))).order_by(task.c.job_id, task.c.ordinal)
+    for row in connection.execute(wanted).mappings():
+        found[row["job_id"]].append(
+            TaskState(
+                task=_task(row, fence=row["fence"], owner=row["owner_id"]),
+                heartbeat_at=row["heartbeat_at"],
+                worked_seconds=row["worked_seconds"],
+                waited_seconds=row["waited_seconds"],
+                pause_reason=row["pause_reason"],
+                last_error=row["last_error"],
+            )
         )
-        for row in rows
-    ]
+    return found
 
 
 def progress_of(connection: Connection, task_id: int) -> Progress:
@@ -223,7 +228,7 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
 
 
 def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -> int:
-    """How many tasks of a job somebody is working on right now."""
+    """How many tasks of a job are being worked on right now."""
     query = select(func.count()).where(
         task.c.job_id == job_id, task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since
     )

@@ -28,7 +28,7 @@ def control(
         return
     url, table = shifted(url, table)
     if table is not None:
-        raise UsageError("a table and --job were given; keep one")
+        raise UsageError("a table and --job are mutually exclusive")
     with open_database(url) as database:
         changed = database.control(job, action)
     output.line(f"Job {changed.id} of table {changed.table} is {changed.status}.")

@@ -65,7 +65,7 @@ def tell(output: Output, database: Lapse) -> None:
     _sql(output, database, AGES)
     _step(output, 3, "Preview: what would a run do? Nothing is changed yet.")
     preview.show(output, database.preview("events")[0])
-    _step(output, 4, "Run: small batches, each a few milliseconds long, so that nobody has to wait.")
+    _step(output, 4, "Run: small batches, each a few milliseconds long, so that no other session has to wait.")
     runreport.show(output, run.execute(database, output, table="events", bar_after=0.0))
     _step(output, 5, "What is left.")
     _sql(output, database, AGES)

@@ -17,10 +17,10 @@ _STYLES = {Level.OK: "green", Level.ADVICE: "yellow", Level.PROBLEM: "bold red"}
 
 def doctor(
     url: Url = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired safely.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look for what is wrong or could be better, each with the command that mends it.
+    """Look for what is wrong or could be better, each with the command that fixes it.
 
     Privileges, tables that went away, missing triggers, changed columns, indexes, foreign keys, comments that declare
     nothing, implausible times, clocks, vacuum, lateness, workers. Exit code 1 when a problem is left.
@@ -37,13 +37,13 @@ def doctor(
             _show(output, finding)
         if not findings:
             output.line("No table has a TTL policy; nothing to examine.")
-    if any(finding.level is Level.PROBLEM and not finding.mended for finding in findings):
+    if any(finding.level is Level.PROBLEM and not finding.fixed for finding in findings):
         raise typer.Exit(EXIT_FAILED)
 
 
 def _show(output: Output, finding: Finding) -> None:
-    word = "mended" if finding.mended else str(finding.level)
-    style = "green" if finding.mended else _STYLES[finding.level]
+    word = "fixed" if finding.fixed else str(finding.level)
+    style = "green" if finding.fixed else _STYLES[finding.level]
     output.line(f"{word:8} {finding.subject}: {finding.text}", style)
-    if finding.fix and not finding.mended:
+    if finding.fix and not finding.fixed:
         output.line(f"         {finding.fix}")

@@ -36,4 +36,4 @@ def init(
         output.out.file.write(text)
         return
     file.write_text(text, encoding="utf-8")
-    output.line(f"{file} is written. Take the comment signs off what you want, then run `lapse plan`.")
+    output.line(f"Wrote {file}. Uncomment what you want, then run `lapse plan`.")

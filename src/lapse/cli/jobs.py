@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lapse.app.records import job_record
 from lapse.cli.opening import Json, Url, open_database
-from lapse.cli.output import Output, moment
+from lapse.cli.output import Output, duration
 from lapse.model.job import Job, JobStatus, PathKind
 
 
@@ -24,15 +24,25 @@ def jobs(url: Url = None, as_json: Json = False) -> None:
 def show(output: Output, listed: Sequence[Job], *, as_json: bool, empty: str) -> None:
     if as_json:
         output.json([job_record(job) for job in listed])
-    elif not listed:
+        return
+    if not listed:
         output.line(empty)
-    else:
-        columns = ("job", "table", "status", "started (UTC)", "ended (UTC)", "tasks", "deleted", "held", "why")
-        output.table(columns, [_row(job) for job in listed], right=("job", "deleted", "held"))
+        return
+    columns = ("job", "table", "status", "started (UTC)", "took", "deleted", "held")
+    output.table(columns, [_row(job) for job in listed], right=("job", "took", "deleted", "held"), whole=columns[3:])
+    reasons: dict[str, list[str]] = {}
+    for job in listed:
+        reason = job.reason or job.waiting_for
+        if reason is not None:
+            reasons.setdefault(reason, []).append(str(job.id))
+    for reason, numbers in reasons.items():
+        output.line(f"job{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {reason}", "yellow")
 
 
-def deleted(job: Job) -> str:
-    return f"{'about ' if job.estimated else ''}{job.counts.deleted:,}"
+def deleted(jobs: Sequence[Job]) -> str:
+    """By all of them together."""
+    about = "about " if any(job.estimated for job in jobs) else ""
+    return f"{about}{sum(job.counts.deleted for job in jobs):,}" if jobs else "-"
 
 
 def is_drop(job: Job) -> bool:
@@ -41,14 +51,22 @@ def is_drop(job: Job) -> bool:
 
 
 def _row(job: Job) -> tuple[object, ...]:
+    started = job.started_at or job.created_at
+    seconds = None if job.finished_at is None else (job.finished_at - started).total_seconds()
     return (
         job.id,
         job.table,
-        job.status,
-        moment(job.started_at),
-        moment(job.finished_at),
-        f"{job.tasks_finished}/{job.tasks_total}",
-        deleted(job),
+        _status(job),
+        f"{started:%b %d %H:%M:%S}",
+        "-" if seconds is None else f"{seconds:.1f} s" if seconds < 60 else duration(seconds),
+        deleted([job]),
         f"{job.counts.held:,}",
-        job.reason or ("partition dropped" if is_drop(job) else "-"),
     )
+
+
+def _status(job: Job) -> str:
+    if is_drop(job):
+        return "partition dropped"
+    words = job.status.replace("_", " ")
+    is_shared = job.status.is_active and job.tasks_total > 1
+    return f"{words}, {job.tasks_finished} of {job.tasks_total} tasks" if is_shared else words

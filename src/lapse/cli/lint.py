@@ -52,7 +52,14 @@ def _show_alone(output: Output, policies: PolicyFile, *, as_json: bool) -> None:
     if as_json:
         output.json([])
     excluded = sum(entry.exclude is not None for entry in policies.tables)
-    words = f"{policies.path}: {len(policies.tables) - excluded} policies, {excluded} exclusions, no mistake."
+    declared = len(policies.tables) - excluded
+    words = (
+        f"{policies.path}: {_counted(declared, 'policy', 'policies')}, {_counted(excluded, 'exclusion', 'exclusions')}"
+    )
     if not as_json:
-        output.line(words, "green")
+        output.line(f"{words}, no mistakes", "green")
     output.notice("no database was given, so the file was not compared with its tables")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

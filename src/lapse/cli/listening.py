@@ -19,14 +19,17 @@ from lapse.metrics import Metrics
 log = logging.getLogger("lapse.console")
 
 AllowActions = Annotated[
-    bool, typer.Option("--allow-actions", help="Let visitors run, pause, resume and cancel; otherwise they only look.")
+    bool,
+    typer.Option(
+        "--allow-actions", help="Let visitors run, pause, resume and cancel; otherwise the console is read-only."
+    ),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         envvar=TOKEN_VARIABLE,
         show_envvar=False,
-        help=f"What visitors must show; required off this machine. Better in ${TOKEN_VARIABLE}: others see arguments.",
+        help=f"Access token. Required when not on loopback. Prefer ${TOKEN_VARIABLE}: other users see arguments.",
     ),
 ]
 

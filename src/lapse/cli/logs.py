@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from lapse.errors import Blocked
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.model.secret import mask
 from lapse.model.table import TableName
-from lapse.runner.events import BatchDone, Cause, Held, Silent
+from lapse.runner.events import BatchDone, Cause, Held, LockWait, Silent
 from lapse.runner.jobs import trouble_of
 
 log = logging.getLogger("lapse.worker")
@@ -45,6 +46,15 @@ class JobLog(Silent):
 
     def table_blocked(self, table: TableName, why: Blocked) -> None:
         log.warning("table %s is blocked (%s): %s", table, why.code, trouble_of(why))
+
+    def table_unblocked(self, table: TableName, code: BlockCode, seconds: float) -> None:
+        log.info("table %s is no longer blocked (%s), after %.0f s", table, code, seconds)
+
+    def locked(self, event: LockWait) -> None:
+        log.warning("%s: waiting for it", event)
+
+    def unlocked(self, event: LockWait, seconds: float) -> None:
+        log.info("%s is no longer locked, after %.0f s", event.what, seconds)
 
     def held(self, event: Held) -> None:
         log.warning("table %s: %s; %s", event.table, event.reason, event.fix)

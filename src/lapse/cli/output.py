@@ -41,11 +41,23 @@ class Output:
         self.raw(as_json(value) + "\n")
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = (), title: str = ""
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        right: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        title: str = "",
     ) -> None:
+        """`right` columns have numbers, `whole` ones are not wrapped."""
         table = Table(title=title or None, title_justify="left", header_style="bold", show_edge=False, pad_edge=False)
         for column in columns:
-            table.add_column(printable(column), justify="right" if column in right else "left", overflow="fold")
+            table.add_column(
+                printable(column),
+                justify="right" if column in right else "left",
+                overflow="fold",
+                no_wrap=column in whole,
+            )
         for row in rows:
             table.add_row(*(cell(value) for value in row))
         self.out.print(table)

@@ -39,7 +39,7 @@ def show_plan(output: Output, plan: Plan) -> None:
     show_problems(output, plan.problems)
     _show_unmanaged(output, plan)
     words = ", ".join(f"{count} to {action}" for action, count in _counts(plan).items()) or "nothing to change"
-    output.line(f"{words}; {plan.unchanged} as they should be.", "bold")
+    output.line(f"{words}, {plan.unchanged} unchanged", "bold")
 
 
 def show_applied(output: Output, plan: Plan) -> None:

@@ -43,7 +43,7 @@ def preview(
         typer.Option(metavar=_DURATION, help="Forecast as if this were the TTL; with --column the same as --after."),
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Count every row, even in a large table.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Each partition, not only the total.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The SQL condition, and each partition.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a run would do to a table now, and what expires in the coming days. Changes nothing.
@@ -82,7 +82,7 @@ def show_all(output: Output, previews: Sequence[Preview], *, verbose: bool = Fal
         for number, each in enumerate(previews):
             if number or len(previews) > 1:
                 output.line()
-            show(output, each)
+            show(output, each, verbose=verbose)
 
 
 def _show_total(output: Output, previews: Sequence[Preview], *, verbose: bool) -> None:
@@ -113,13 +113,14 @@ def _expiry(preview: Preview) -> str:
     return f"if {words.replace('expire', 'expired', 1)} (not declared)" if preview.is_candidate else words
 
 
-def show(output: Output, preview: Preview) -> None:
+def show(output: Output, preview: Preview, *, verbose: bool = False) -> None:
     output.line(f"Table {preview.table}: {_expiry(preview)}", "bold")
     _show_survey(output, preview)
     _show_grace(output, preview)
     output.line(f"  cutoff        {moment(preview.cutoff)} UTC")
     output.line(f"  path          {_path(preview.path)}")
-    output.line(f"  condition     {preview.condition}")
+    if verbose:
+        output.line(f"  condition     {preview.condition}")
     for child in preview.children:
         reference = child.reference
         columns = ", ".join(reference.columns)
@@ -214,6 +215,6 @@ def show_forecast(output: Output, forecast: Forecast) -> None:
     if forecast.steady is not None:
         steady = forecast.steady
         output.line(
-            f"  In the long run about {rows(steady.rows)}, {size(steady.bytes)}: {steady.rows_per_day:,.0f} come a day"
-            f" and each lives for {steady.ttl}."
+            f"  Steady state: about {rows(steady.rows)} ({size(steady.bytes)}),"
+            f" at {steady.rows_per_day:,.0f} rows a day that are kept for {steady.ttl}"
         )

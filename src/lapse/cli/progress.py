@@ -1,4 +1,4 @@
-"""A progress bar for runs that take longer than a second."""
+"""What a run says while it works: a progress bar where it takes longer than a second, and locks that it waits for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import rich.progress
 from rich.console import Console
 
 from lapse.app import Lapse
+from lapse.cli.output import Output, duration
 from lapse.errors import LapseError
 from lapse.model.job import Job, PathKind
-from lapse.runner.events import BatchDone, Cause, Silent
+from lapse.runner.events import BatchDone, Cause, LockWait, Silent
 
 SHOWN_AFTER_SECONDS = 1.0
 
@@ -86,3 +87,16 @@ class Progress(Silent):
         except LapseError:
             # A bar without an end is no reason to fail a run.
             return None
+
+
+class LockLines(Silent):
+    """A Listener. On a terminal and elsewhere: a run from cron that waits is looked at, too."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def locked(self, event: LockWait) -> None:
+        self._output.notice(f"{event}: waiting for it")
+
+    def unlocked(self, event: LockWait, seconds: float) -> None:
+        self._output.notice(f"{event.what} is no longer locked, after {duration(seconds)}")

@@ -17,7 +17,7 @@ Clock = Annotated[bool, typer.Option("--clock", help="Trust the database's clock
 
 
 def resume(url: Url = None, table: TableArgument = None, job: JobOption = None, clock: Clock = False) -> None:
-    """Go on with a table, or a job, that was paused, or confirm a first run that was held.
+    """Go on with a table, or a job, that was paused, or confirm a first run that waits for confirmation.
 
     A job continues where it stopped. Confirming lets the policy delete as many rows as have expired.
 

@@ -14,11 +14,11 @@ from lapse.cli import runreport
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
-from lapse.cli.progress import SHOWN_AFTER_SECONDS, Progress
+from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval
-from lapse.runner.events import Silent
+from lapse.runner.events import Several, Silent
 
 
 def run(
@@ -38,8 +38,9 @@ def run(
     """Delete expired rows once: every table that is due, or one table now.
 
     The first run of a policy waits for confirmation, and is shown as a preview, if it would delete more than half of a
-    table or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A run that was stopped, or
-    that skipped a table, ends with exit code 3; the next one goes on where it stopped.
+    table of at least 10,000 rows, or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A
+    run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped. A lock
+    that it waits for is told on stderr.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
@@ -73,7 +74,7 @@ def execute(
         if output.err.is_terminal and not output.err.is_dumb_terminal
         else None
     )
-    worker = database.worker(progress or Silent())
+    worker = database.worker(Several((progress or Silent(), LockLines(output))))
     timer = Timer(seconds, worker.stop) if seconds is not None else None
     with progress or nullcontext(), stop_on_signals(worker.stop):
         if timer is not None:

@@ -25,7 +25,7 @@ def settings(
     """
     url, name, value = shifted(url, name, value)
     if reset and (name is None or value is not None):
-        raise UsageError("--reset wants the name of one setting, and no value")
+        raise UsageError("--reset takes one setting name and no value")
     if name is not None:
         name = find(name).name
     output = Output()

@@ -31,9 +31,9 @@ def sql(
     Example: `lapse sql sqlite:///app.db -c "ALTER TABLE events SET (ttl_expire_after = '30 days')"`
     """
     if command is not None and file is not None:
-        raise UsageError("-c and -f were given; keep one")
+        raise UsageError("-c and -f are mutually exclusive")
     if as_json and as_csv:
-        raise UsageError("--json and --csv were given; keep one")
+        raise UsageError("--json and --csv are mutually exclusive")
     form = Form.JSON if as_json else Form.CSV if as_csv else Form.TABLE
     output = Output()
     text = command if command is not None else _script(file)

@@ -82,26 +82,27 @@ def _show_tables(output: Output, healths: Sequence[PolicyHealth], *, verbose: bo
         if reason is not None:
             style = None if health.blocked is BlockCode.GRACE else _STYLES.get(health.health)
             reasons.setdefault((reason, style), []).append(str(health.stored.table))
-    output.table(("table", "state", "rows expire", "next (UTC)", "deleted"), rows, right=("deleted",))
+    columns = ("table", "state", "rows expire", "next (UTC)", "deleted")
+    output.table(columns, rows, right=("deleted",), whole=columns[3:])
     for (reason, style), tables in reasons.items():
         output.line(f"{', '.join(tables)}: {reason}", style)
 
 
 def _policy_row(health: PolicyHealth) -> tuple[object, ...]:
-    newest = health.jobs[0] if health.jobs else health.last
+    newest = [job for part in health.parts if (job := part.current or part.last) is not None]
     table = health.stored.table
     return (
         f"{table} ({len(health.parts)} partitions)" if len(health.parts) > 1 else table,
         health_words(health),
         expiry_words(health.stored.policy),
-        _short(health.next_run_at),
-        "-" if newest is None else deleted(newest),
+        _short(health.starts_at),
+        deleted(newest),
     )
 
 
 def _part_row(part: TableStatus) -> tuple[object, ...]:
     newest = part.current or part.last
-    shown = "-" if newest is None else deleted(newest)
+    shown = deleted([] if newest is None else [newest])
     return f"  {part.table.partition}", _state(part.promise.health, [part.state]), "", _short(part.next_run_at), shown
 
 
@@ -116,8 +117,11 @@ def _state(health: Health, states: Sequence[str]) -> str:
 
 
 def _reason(health: PolicyHealth) -> str | None:
-    if health.why is not None:
-        return health.why
+    return health.why if health.why is not None else waits_for(health)
+
+
+def waits_for(health: PolicyHealth) -> str | None:
+    """What a job that is active rests for."""
     waiting = (part.current.reason or part.current.waiting_for for part in health.parts if part.current is not None)
     return next((reason for reason in waiting if reason), None)
 

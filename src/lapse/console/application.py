@@ -70,7 +70,7 @@ def build(
         try:
             database.clock()
         except LapseError:
-            return "the database is away"
+            return "the database is unreachable"
         return None if desk.is_working() else probes.STOPPING
 
     def described(request: Request) -> Response:

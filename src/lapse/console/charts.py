@@ -1,4 +1,4 @@
-"""Numbers for the charts: what uPlot draws, and the same as a table for whoever cannot see it."""
+"""Numbers for the charts: what uPlot draws, and the same as a table for those who cannot see it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PACE_SECONDS = 20.0
 """The live rate is that of the last seconds."""
 SPARK_DAYS = 14
 
-Sizes = dict[int, tuple[int, Footprint]]
+Sizes = dict[int, Footprint]
 
 
 class Pace:
@@ -68,9 +68,13 @@ class PolicyView:
     """A policy as a line of the overview; `per_day` ends with today."""
 
     health: PolicyHealth
-    rows: int | None
     footprint: Footprint
     per_day: tuple[int, ...]
+
+    @property
+    def rows(self) -> int | None:
+        """Estimated."""
+        return self.footprint.rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,10 +152,8 @@ class Desk:
         )
 
     def _view(self, health: PolicyHealth, per_day: dict[date, int], now: datetime) -> PolicyView:
-        rows, footprint = self.sizes().get(health.stored.id, (None, Footprint()))
-        return PolicyView(
-            health=health, rows=rows, footprint=footprint, per_day=tuple(per_day.get(day, 0) for day in days(now))
-        )
+        footprint = self.sizes().get(health.stored.id, Footprint())
+        return PolicyView(health=health, footprint=footprint, per_day=tuple(per_day.get(day, 0) for day in days(now)))
 
     def policy(self, policy_id: int) -> PolicyView:
         """Raises NotFound."""

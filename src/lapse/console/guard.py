@@ -50,7 +50,7 @@ SECURITY_HEADERS = {
 
 
 class Proof(StrEnum):
-    """How somebody came in."""
+    """How a visitor came in."""
 
     LOCAL = "local"
     BEARER = "bearer"
@@ -173,7 +173,7 @@ class Guard:
         if method in SAFE_METHODS:
             return _without_token(request) if "token" in request.query_params else None
         if not self._options.allow_actions:
-            return _told(request, "This console only looks: it was started without --allow-actions.", 403)
+            return _told(request, "This console is read-only: it was started without --allow-actions.", 403)
         if visitor.proof is not Proof.BEARER and not _is_own_origin(request.headers):
             return _told(request, "This request does not come from the console's own pages.", 403)
         return None

@@ -28,7 +28,7 @@ ORDERS: Mapping[str, Callable[[PolicyView], Any]] = {
     "behind": lambda view: -view.health.promise_used,
     "rows": lambda view: -(view.rows or 0),
     "deleted": lambda view: -sum(view.per_day),
-    "next": lambda view: view.health.next_run_at or _LONG_AGO,
+    "next": lambda view: view.health.starts_at or _LONG_AGO,
 }
 
 

@@ -218,7 +218,7 @@ def _operation(operation: Operation) -> Schema:
         for each in re.findall(r"\{(\w+)\}", operation.path)
     ]
     query_parameters = [{"name": each, "in": "query", "schema": PARAMETERS[each]} for each in operation.takes]
-    failures = {"401": "The token is missing or wrong.", "503": "The database is away."}
+    failures = {"401": "The token is missing or wrong.", "503": "The database is unreachable."}
     if path_parameters:
         failures["404"] = "There is no such thing."
     if operation.is_action:

@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Valid once built: whoever is not on this machine needs the token."""
+    """Valid once built: visitors from other machines need the token."""
 
     host: str = LOOPBACK
     port: int = 0

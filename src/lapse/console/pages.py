@@ -37,6 +37,13 @@ LIVE = ("overview", "jobs", "job", "table", "fleet")
 MARK_HEADER = "X-Lapse-Mark"
 """What a browser has of a live part, so that it is not sent again."""
 
+_POLICY = "'ttl_duration=2592000;ttl_col=created_at;'"
+COMMENTS = {
+    "postgres": f"COMMENT ON TABLE events IS {_POLICY};",
+    "mysql": f"ALTER TABLE events COMMENT = {_POLICY};",
+}
+"""A policy in the comment of a table, by dialect, for those that have comments."""
+
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +61,7 @@ class Pages:
             "place": desk.place,
             "options": desk.options,
             "has_stores": has_stores,
+            "comment": COMMENTS.get(desk.database.engine.dialect),
         }
 
     def routes(self) -> list[Route]:
@@ -228,7 +236,7 @@ class Pages:
 
     def _require_actions(self) -> None:
         if not self._desk.options.allow_actions:
-            raise Refused("this console only looks", hint="start it with --allow-actions")
+            raise Refused("this console is read-only", hint="start it with --allow-actions")
 
     def _ask(self, request: Request, action: Action, table: str, back: str, numbers: str | None = None) -> Response:
         self._require_actions()
@@ -273,8 +281,10 @@ def _refreshed(request: Request, text: str) -> Response:
 def _times(live: LiveJob) -> str | None:
     """Where the time of the job's tasks went; once it has ended its summary knows. None where it is not known."""
     tasks, summary = live.progress.tasks, json.loads(live.progress.job.summary or "{}")
-    worked = sum(state.worked_seconds for state in tasks) or summary.get("worked_seconds", 0.0)
-    waited = sum(state.waited_seconds for state in tasks) or summary.get("waited_seconds", 0.0)
+    worked = sum(state.worked_seconds for state in tasks) or summary.get("select_seconds", 0) + summary.get(
+        "delete_seconds", 0
+    )
+    waited = sum(state.waited_seconds for state in tasks) or summary.get("waited_seconds", 0)
     if not worked and not waited:
         return None
     return f"{words.duration(worked)} in statements, {words.duration(waited)} waiting, all tasks together"

@@ -17,7 +17,7 @@ from lapse.model.expression import Binary, ColumnRef, Node, Span
 from lapse.model.interval import Interval
 
 MAX_LENGTH = 10_000
-"""Characters; longer ones are somebody's mistake, and reading them would take long."""
+"""Characters; longer ones are a mistake, and reading them would take long."""
 
 _FORBIDDEN_SIGNS = {
     ";": "a second statement is not allowed in an expression",

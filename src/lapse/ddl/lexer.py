@@ -1,7 +1,7 @@
 """SQL text as tokens that lose nothing: joined again they are the text, whatever the text was.
 
 Engines disagree on what a quote, a comment or a backslash means, and a wrong guess would find a `;` or a TTL clause
-inside somebody's string. So there is one set of rules per dialect.
+inside a string of the user's. So there is one set of rules per dialect.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def read_value(cursor: Cursor, tokens: list[Token]) -> str:
         return unquote(first, cursor.dialect)
     if len(tokens) == 1 or (len(tokens) == 2 and first.key in ("-", "+")):
         return "".join(token.text for token in tokens)
-    raise cursor.problem("expected one value", tokens[1])
+    raise cursor.problem("expected one value, in quotes where it has several words", tokens[1])
 
 
 def _literal(cursor: Cursor, token: Token) -> str:

@@ -53,7 +53,7 @@ _LEADING_VERB = re.compile(f"[{SPACES}]*([A-Za-z]+)")
 
 
 def _pass_quickly(text: str, dialect: str) -> PassThrough | None:
-    """One ordinary statement, told without looking at its tokens; None when that takes more than a glance."""
+    """One ordinary statement, told without looking at its tokens; None when that takes a closer look."""
     match = _LEADING_VERB.match(text)
     if match is None:
         return None

@@ -121,12 +121,16 @@ class Engine(ABC):
     def atomic(self, connection: Connection) -> AbstractContextManager[None]:
         """A context manager: all or nothing on this connection, nested in the transaction that is open, if one is."""
 
+    def declaring(self, connection: Connection, name: TableName) -> AbstractContextManager[None]:
+        """As `atomic`, for one declaration at a time on tables of that name; others wait for their turn."""
+        return self.atomic(connection)
+
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
-        """Is a transaction open on this connection that somebody else will end?"""
+        """Is a transaction open on this connection that the caller will end?"""
 
     def exclusively(self, connection: Connection) -> AbstractContextManager[None]:
-        """Nobody else installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
+        """No other process installs or upgrades the catalog meanwhile; a no-op where a transaction sees to that."""
         return nullcontext()
 
     @contextmanager
@@ -235,6 +239,11 @@ class Engine(ABC):
     def check_declarer(self, connection: Connection, table: Table) -> None:  # noqa: B027 - only where there are roles
         """Raises NotPermitted where the role of this connection could not delete the table's rows by itself."""
 
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        """The statements that give the role of this connection what it lacks for declaring a policy on a table, or for
+        creating the table. Raises NotPermitted where only the owner of the table can declare one."""
+        return None
+
     def briefly(self, connection: Connection) -> AbstractContextManager[None]:
         """Inside, no statement of this connection's transaction waits for a lock for more than a second."""
         return nullcontext()
@@ -325,7 +334,7 @@ class Engine(ABC):
         """Partitions that jobs have detached and that no job will drop any more."""
         return []
 
-    def mend(self, connection: Connection, stray: Stray) -> None:
+    def repair(self, connection: Connection, stray: Stray) -> None:
         """Make a stray partition what it was, inside the caller's transaction."""
         raise NotImplementedError
 
@@ -342,7 +351,7 @@ class Engine(ABC):
         return []
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
-        """What the role of this connection lacks for running jobs, with the GRANT that mends it."""
+        """What the role of this connection lacks for running jobs, with the GRANT that gives it."""
         return []
 
     def excess_privileges(self, connection: Connection) -> list[Advice]:
@@ -366,9 +375,10 @@ class Engine(ABC):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         """Roughly how many rows, without a scan."""
 
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        """Size and inserts from counters that the engine keeps anyway, without a scan."""
-        return Footprint()
+    @abstractmethod
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        """Of many tables, from what the engine has at hand: without a scan, without waiting for a lock, in a number of
+        statements that does not grow with that of the tables. One that is gone is missing."""
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         """Which share of a range lies behind the cursor, 0 to 1; None where that cannot be told."""
@@ -408,6 +418,10 @@ class Engine(ABC):
         A bounded number of rows is read, for about so many `seconds`; None takes the time that an exact answer takes.
         A large table that would have to be scanned, or that this role may not read, is left out and named.
         """
+
+    def write_blocker(self, connection: Connection) -> str | None:
+        """What keeps every writer of this database waiting at this moment; None where only single tables are locked."""
+        return None
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""

@@ -25,7 +25,7 @@ def becomes_managed(declared: Declared, previous: Policy | None) -> bool:
 
 
 def refuse_taken_name(declared: Declared, previous: Policy | None) -> None:
-    """A column of that name which somebody else made is not ours to change."""
+    """A column of that name which Lapse did not make is not ours to change."""
     if becomes_managed(declared, previous) and declared.table.column(MANAGED_COLUMN):
         raise PolicyConflict(
             f"table {declared.table.name} already has a column {MANAGED_COLUMN}",

@@ -12,7 +12,7 @@ from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import Table, TableName
 
 STATEMENT_SECONDS = 2.0
-GLANCED_BYTES = 512 << 20
+MAX_PRESCAN_BYTES = 512 << 20
 """A table up to this size is looked through in one statement before a job gets tasks."""
 
 
@@ -48,9 +48,9 @@ class Target:
     armed: str = ""
     statement_seconds: float = STATEMENT_SECONDS
 
-    def may_be_glanced_through(self, size: int) -> bool:
+    def fits_one_scan(self, size: int) -> bool:
         """May a table of so many bytes be read in one statement, to see whether anything has expired at all?"""
-        return size <= GLANCED_BYTES and not self.declared.policy.select_rate_limit
+        return size <= MAX_PRESCAN_BYTES and not self.declared.policy.select_rate_limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +84,9 @@ class Batch:
     """What one delete statement did.
 
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
-    otherwise undeletable, `skipped` were locked by somebody. `cursor` is where to go on. `locked_seconds` is how long
-    the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at work,
-    which is what more rows make longer; for `read_seconds` before it rows were looked for.
+    otherwise undeletable, `skipped` were locked by other sessions. `cursor` is where to go on. `locked_seconds` is how
+    long the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at
+    work, which is what more rows make longer; for `read_seconds` before it rows were looked for.
     """
 
     examined: int = 0
@@ -176,18 +176,20 @@ class Consequences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """What the engine's own counters say about a table; None where it does not tell.
+    """What the engine's own counters say about a table, all its partitions together; None where it does not tell.
 
-    `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that only grows.
+    `rows` are an estimate; `bytes` on disk, indexes included; `inserted` rows since the counters began, a number that
+    only grows.
     """
 
+    rows: int | None = None
     bytes: int | None = None
     inserted: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """Something a person should know, with the statement that mends it."""
+    """Something a person should know, with the statement that fixes it."""
 
     text: str
     statement: str | None = None
@@ -197,7 +199,7 @@ class Advice:
 class Stray:
     """A partition that a job has detached and that no job will drop any more.
 
-    `id` is the database's own. `fix` is what a person can do; where it is None, `Engine.mend` puts it in order.
+    `id` is the database's own. `fix` is what a person can do; where it is None, `Engine.repair` puts it in order.
     """
 
     id: int

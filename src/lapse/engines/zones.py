@@ -6,8 +6,9 @@ import re
 from zoneinfo import ZoneInfo
 
 from lapse.engines.base import Declared
-from lapse.errors import Blocked, Unsupported
+from lapse.errors import Blocked, ZoneMissing
 from lapse.model.blocked import BlockCode
+from lapse.model.policy import ColumnExpiry
 
 _UTC = re.compile(r"(?:etc/)?(?:utc|uct|universal|zulu|gmt(?:[+-]?0)?|greenwich)|[+-]?0{1,2}(?::?00)?", re.IGNORECASE)
 _OFFSET = re.compile(r"(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
@@ -20,15 +21,18 @@ def is_utc(zone: str) -> bool:
 
 
 def refuse_guess(declared: Declared, zone: str | None) -> None:
-    """At declaration. `zone` is the server's, where times could be meant in it; raises Unsupported then."""
+    """At declaration. `zone` is the server's, where times could be meant in it; raises ZoneMissing then."""
     if zone is not None:
-        raise Unsupported(_why(declared, zone), hint=_hint(zone))
+        expiry = declared.policy.expiry
+        text = f"{expiry.column} + INTERVAL '{expiry.after}'" if isinstance(expiry, ColumnExpiry) else expiry.text
+        how = f"ttl_expiration_expression = '{text.replace(chr(39), chr(39) * 2)}', "
+        raise ZoneMissing(_why(declared, zone), zone=as_time_zone(zone), hint=_hint(declared, zone, how))
 
 
 def block_guess(declared: Declared, zone: str | None) -> None:
     """Before a job: the server's zone was changed since, or the policy is older than this question."""
     if zone is not None:
-        raise Blocked(BlockCode.COLUMN_CHANGED, _why(declared, zone), hint=_hint(zone))
+        raise Blocked(BlockCode.COLUMN_CHANGED, _why(declared, zone), hint=_hint(declared, zone))
 
 
 def _why(declared: Declared, zone: str) -> str:
@@ -38,13 +42,14 @@ def _why(declared: Declared, zone: str) -> str:
     )
 
 
-def _hint(zone: str) -> str:
+def _hint(declared: Declared, zone: str, how: str = "") -> str:
     ready = as_time_zone(zone)
+    name = ready or "Area/City"
+    statement = f"ALTER TABLE {declared.table.name.whole} SET ({how}ttl_time_zone = '{name}')"
     if ready is None:
-        value = "ttl_time_zone = 'Area/City', the server's region"
-    else:
-        value = f"ttl_time_zone = '{ready}'" + ("" if ready == zone else f", which is {zone}, or the server's region")
-    return f"say it: {value}; or ttl_time_zone = 'UTC'"
+        return f"{statement} with the server's region, or with 'UTC' if they are in UTC"
+    other = "" if ready == zone else f", which is {zone}, or with the server's region"
+    return f"{statement}{other}, or with 'UTC' if they are in UTC"
 
 
 def as_time_zone(zone: str) -> str | None:

@@ -95,7 +95,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """`control` is what somebody asked of it; `fingerprint` what its table looked like when it was created.
+    """`control` is what a person asked of it; `fingerprint` what its table looked like when it was created.
 
     `waiting_for` is why a running job rests right now.
     """
@@ -141,3 +141,8 @@ class Task:
     status: TaskStatus
     counts: Counts
     failures: int = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Is it at work, or was it given back because of an error, to be tried again soon?"""
+        return self.status is TaskStatus.RUNNING or (self.status is TaskStatus.WAITING and self.failures > 0)

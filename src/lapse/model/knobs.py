@@ -281,7 +281,7 @@ KNOBS: dict[str, Knob] = {
         Knob(
             name="ttl_select_as_of_system_time",
             field="select_as_of_system_time",
-            help="Accepted for CockroachDB's sake; no engine scans on a replica yet, and a notice says so.",
+            help="Accepted for CockroachDB compatibility; no engine scans on a replica yet, and a notice says so.",
             allowed="a duration without months",
             parse=_staleness,
         ),
@@ -360,7 +360,7 @@ KNOBS: dict[str, Knob] = {
         Knob(
             name="ttl_range_concurrency",
             field=None,
-            help="Accepted for CockroachDB's sake; has no effect.",
+            help="Accepted for CockroachDB compatibility; has no effect.",
             allowed="1 or more",
             parse=_integer(1, 2**31),
             notice="ttl_range_concurrency has no effect: Lapse decides how many ranges to work on",
@@ -368,7 +368,7 @@ KNOBS: dict[str, Knob] = {
         Knob(
             name="ttl_automatic_column",
             field=None,
-            help="Accepted for CockroachDB's sake; has no effect.",
+            help="Accepted for CockroachDB compatibility; has no effect.",
             allowed="'on' or 'off'",
             parse=_boolean,
             notice="ttl_automatic_column has no effect: ttl_expire_after adds the column, its RESET removes it",

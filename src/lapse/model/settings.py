@@ -18,7 +18,7 @@ MAX_BATCH = 10_240
 MAX_WORKERS = 256
 HOURLY = "@hourly"
 CLOCK_HOLD = "lapse_clock_hold"
-"""Stored beside the settings, but not one: why the database's clock is not trusted, until somebody confirms it."""
+"""Stored beside the settings, but not one: why the database's clock is not trusted, until a person confirms it."""
 STORED_GATE = "lapse_gate_sql"
 """Once a setting: a query in a table runs with the rights of the worker, not of its author. One that is still there
 keeps every job from running, since a gate must not open by itself."""
@@ -287,7 +287,7 @@ SETTINGS: dict[str, Setting] = {
             name="lapse_heartbeat_interval",
             default="10 seconds",
             allowed="a duration",
-            help="How often a worker says that it lives; after two missed beats its tasks are taken over.",
+            help="Worker heartbeat interval; after two missed beats its tasks are taken over.",
             parse=_interval,
         ),
         Setting(

@@ -98,7 +98,7 @@ class Controller(Service):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While a task runs. Without any the gauges are not read: nobody would use them."""
+        """While a task runs. Without any the gauges are not read: no task would use them."""
         with self._lock:
             self._tasks_at_work += 1
             is_stale = monotonic() - self._read_at > STALE_SECONDS
@@ -140,7 +140,7 @@ class Controller(Service):
                 self._move_duty()
                 self._growth.observe(strained=self._pressure() > FREE_BELOW)
         finally:
-            # A database that is away now is met again by whoever needs it.
+            # A database that is unreachable now is met again by the tasks that need it.
             self._known.set()
 
     def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:

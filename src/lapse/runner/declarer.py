@@ -104,7 +104,7 @@ class Declarer:
         policies.unblock_tables(connection, stored.id)
 
     def _undo(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        """Put the database back where a rollback does not. What even that cannot mend, `doctor` finds."""
+        """Put the database back where a rollback does not. What even that cannot undo, `doctor` finds."""
         if self._engine.features.transactional_ddl:
             return
         with suppress(LapseError), self._engine.errors():
@@ -185,7 +185,7 @@ class Declarer:
             policies.delete_policy(connection, stored.id)
 
     def end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
-        """Whoever is at work finds its lease gone with the tasks and rolls its batch back."""
+        """A worker at one finds its lease gone with the tasks and rolls its batch back."""
         now = self._engine.now(connection)
         for job in stored_jobs.active_jobs(connection):
             if job.policy_id == stored.id:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from lapse.engines.base import Batch
 from lapse.errors import Blocked
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.model.table import TableName
 
@@ -58,6 +60,21 @@ class Held:
     fix: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockWait:
+    """A lock of another session that a job waits for; a `table` of None is the whole database."""
+
+    table: TableName | None
+    since: datetime
+
+    @property
+    def what(self) -> str:
+        return "the database" if self.table is None else f"table {self.table}"
+
+    def __str__(self) -> str:
+        return f"{self.what} is locked by another session, since {self.since:%Y-%m-%d %H:%M:%S} UTC"
+
+
 class Listener(Protocol):
     """Derive from `Silent` to hear some of it only."""
 
@@ -66,6 +83,12 @@ class Listener(Protocol):
     def job_ended(self, job: Job) -> None: ...
 
     def table_blocked(self, table: TableName, why: Blocked) -> None: ...
+
+    def table_unblocked(self, table: TableName, code: BlockCode, seconds: float) -> None: ...
+
+    def locked(self, event: LockWait) -> None: ...
+
+    def unlocked(self, event: LockWait, seconds: float) -> None: ...
 
     def held(self, event: Held) -> None: ...
 
@@ -90,6 +113,15 @@ class Silent:
         pass
 
     def table_blocked(self, table: TableName, why: Blocked) -> None:
+        pass
+
+    def table_unblocked(self, table: TableName, code: BlockCode, seconds: float) -> None:
+        pass
+
+    def locked(self, event: LockWait) -> None:
+        pass
+
+    def unlocked(self, event: LockWait, seconds: float) -> None:
         pass
 
     def held(self, event: Held) -> None:
@@ -128,6 +160,18 @@ class Several:
     def table_blocked(self, table: TableName, why: Blocked) -> None:
         for listener in self._listeners:
             listener.table_blocked(table, why)
+
+    def table_unblocked(self, table: TableName, code: BlockCode, seconds: float) -> None:
+        for listener in self._listeners:
+            listener.table_unblocked(table, code, seconds)
+
+    def locked(self, event: LockWait) -> None:
+        for listener in self._listeners:
+            listener.locked(event)
+
+    def unlocked(self, event: LockWait, seconds: float) -> None:
+        for listener in self._listeners:
+            listener.unlocked(event, seconds)
 
     def held(self, event: Held) -> None:
         for listener in self._listeners:

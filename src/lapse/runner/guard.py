@@ -1,4 +1,4 @@
-"""Holds the first run of a policy back when it looks like a mistake, until somebody has confirmed it.
+"""Holds the first run of a policy back when it looks like a mistake, until a person has confirmed it.
 
 Looked at once for every new expiry. A policy that was let pass, or confirmed, is not asked about again, however many
 rows expire later.

@@ -148,7 +148,14 @@ class JobKeeper:
             return self._active(physical)
         planned = Planned(job=job, stored=stored, physical=physical, behind=behind)
         self._planned[job.id] = planned, monotonic() + DESCRIBED_SECONDS
+        if physical.blocked is not None:
+            self._tell_unblocked(job.table, physical, cutoff)
         return self._announced(job)
+
+    def _tell_unblocked(self, name: TableName, physical: PhysicalTable, now: datetime) -> None:
+        assert physical.blocked is not None
+        since = physical.blocked_since or now
+        self.listener.table_unblocked(name, physical.blocked, max(0.0, (now - since).total_seconds()))
 
     def planned(self, connection: Connection, job_id: int, now: datetime) -> Planned:
         """As it is in the catalog, or as it was created here a moment ago. Raises Drift where the policy is gone."""
@@ -258,8 +265,8 @@ class JobKeeper:
             return stored_jobs.get_job(connection, task.job_id)
 
     def _finish(self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime) -> bool:
-        """False if somebody else has ended it already."""
-        # Nobody commits a batch between this sum and the end of the tasks: it would go uncounted.
+        """False if another worker has ended it already."""
+        # No worker commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
         summary = _summary(spent, since=job.started_at or job.created_at, now=now)
         policies.open_gate(connection, job.table_id)
@@ -283,7 +290,7 @@ class JobKeeper:
             policies.hasten_table(connection, physical, retry_at=now + _pause(physical.failures))
 
     def _obey(self, connection: Connection, job: Job, now: datetime) -> bool:
-        """Do what was asked of a job that has work left; True if it ended. Whoever is at work on it stops first."""
+        """Do what was asked of a job that has work left; True if it ended. Workers at it stop first."""
         current = settings.load_settings(connection)
         stored = policies.get_policy(connection, job.policy_id)
         verdict = judge(job, stored, current, now)
@@ -387,12 +394,16 @@ class JobKeeper:
     def show_gate(self, job: Job, shut: Blocked | None) -> None:
         """Say that a job waits at a gate that stays closed, or that it does so no more."""
         with self._catalog.writing() as connection:
+            now = self._engine.now(connection)
+            before = policies.get_table(connection, job.table_id)
             if shut is None:
                 policies.open_gate(connection, job.table_id)
             else:
-                policies.shut_gate(connection, job.table_id, trouble_of(shut), self._engine.now(connection))
+                policies.shut_gate(connection, job.table_id, trouble_of(shut), now)
         if shut is not None:
             self.listener.table_blocked(job.table, shut)
+        elif before is not None and before.blocked is BlockCode.GATE:
+            self._tell_unblocked(job.table, before, now)
 
     def _write_block(self, connection: Connection, physical: PhysicalTable, obstacle: Blocked, now: datetime) -> None:
         code, retry_at = BlockCode(obstacle.code), now + _pause(physical.failures)

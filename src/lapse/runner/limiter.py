@@ -55,7 +55,7 @@ class Limiter:
             wait(seconds, _reason(slowest))
 
     def pay(self, limits: list[Limit], count: int, wait: Callable[[float, str], None]) -> None:
-        """Wait for `count` rows that were used already, which nobody knew before: until they are free again."""
+        """Wait for `count` rows that were used already, which was not known before: until they are free again."""
         if not limits or count <= 0:
             return
         seconds, slowest = self._reserve(limits, count)

@@ -25,9 +25,9 @@ class Outage:
         with self._lock:
             if self._since is None:
                 self._since = monotonic()
-                log.warning("the database is away: %s; trying again with growing pauses", message)
+                log.warning("the database is unreachable: %s; trying again with growing pauses", message)
             else:
-                log.debug("the database is still away: %s", message)
+                log.debug("the database is still unreachable: %s", message)
 
     def tried(self) -> None:
         """One more attempt was in vain."""
@@ -38,7 +38,7 @@ class Outage:
         """The database answers; nothing is said where it always did."""
         with self._lock:
             if self._since is not None:
-                log.warning("the database is back after %.0f s", monotonic() - self._since)
+                log.warning("the database is reachable again after %.0f s", monotonic() - self._since)
             self._since, self._attempts = None, 0
 
     @property

@@ -119,10 +119,17 @@ def _halted(facts: Facts) -> _Judgement | None:
     if stored.held is not None and stored.policy.guard:
         return Health.BLOCKED, BlockCode.GUARD, stored.held
     if physical.blocked is not None:
-        return Health.BLOCKED, physical.blocked, physical.trouble
+        return Health.BLOCKED, physical.blocked, _since(physical)
     if facts.job is not None and facts.job.control == JobAction.PAUSE:
         return Health.PAUSED, None, facts.job.reason
     return None
+
+
+def _since(physical: PhysicalTable) -> str | None:
+    """What is tried again by itself has a beginning that matters; the rest waits for a person."""
+    if physical.blocked_since is None or physical.blocked not in (BlockCode.LOCKED, BlockCode.GATE):
+        return physical.trouble
+    return f"{physical.trouble} (since {physical.blocked_since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _running(facts: Facts, *, is_late: bool) -> _Judgement:

@@ -12,7 +12,7 @@ from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.pulse import Pulse, has_old_rows, read_pulse
-from lapse.errors import Blocked, DatabaseUnavailable, LapseError
+from lapse.errors import Blocked, DatabaseUnavailable, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
@@ -61,7 +61,7 @@ class Tick:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Glance:
+class _Before:
     """What was there just before a round, and what kept all jobs from running then; `now` and `at` are one moment, by
     the database's clock and by this process's."""
 
@@ -105,7 +105,7 @@ class Scheduler:
         self._guard = Guard(catalog, keeper)
         self._held: dict[int, Held] = {}
         self.comments = CommentReader(catalog)
-        self._before: _Glance | None = None
+        self._before: _Before | None = None
 
     def is_idle(self) -> bool:
         """Would another round find what the last one left? Asked with one statement, however many policies there are.
@@ -144,7 +144,7 @@ class Scheduler:
         self._tell_held(everything)
         current = self._check_clock(now, current)
         if pulse is not None:
-            self._before = _Glance(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
+            self._before = _Before(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
         round_ = _Round(
             now=now,
             settings=current,
@@ -244,6 +244,9 @@ class Scheduler:
     def _block(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round
     ) -> tuple[list[Job], list[Skip]]:
+        if isinstance(error, Locked) and error.everything:
+            # No trouble of this table's, and it could not be written down.
+            raise error
         if not isinstance(error, LapseError):
             log.exception("table %s cannot be scheduled", stored.table)
         obstacle = obstacle_of(error)

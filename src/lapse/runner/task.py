@@ -17,13 +17,15 @@ from lapse.catalog import tasks as stored_tasks
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
 from lapse.engines.base import Batch, Deleter, Target
-from lapse.errors import Fenced, Interrupted, LapseError, Retryable, RowUndeletable, TooSlow
+from lapse.errors import Fenced, Interrupted, LapseError, Locked, Retryable, RowUndeletable, TooSlow
 from lapse.model.job import Counts, Job, PathKind, Task
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 from lapse.runner.batching import BatchSizer
 from lapse.runner.controller import Controller
-from lapse.runner.events import BatchDone, Cause, Listener, TaskDone
+from lapse.runner.events import BatchDone, Cause, Listener, LockWait, TaskDone
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
+from lapse.runner.lockwatch import LockWatch
 from lapse.runner.retry import retried
 
 GATE_SECONDS = 1.0
@@ -64,10 +66,12 @@ class TaskRunner:
         target: Target,
         slots: Semaphore,
         controller: Controller,
+        locks: LockWatch,
         listener: Listener,
         learned_size: int | None = None,
     ) -> None:
         self._controller = controller
+        self._locks = locks
         self.urgent = False
         self.shown_gate: str | None = None
         """What the status says about the gate that this task waits at."""
@@ -82,6 +86,8 @@ class TaskRunner:
         self._stop = Event()
         self._deleter: Deleter | None = None
         self._saved_at = perf_counter()
+        self._shown_reason: str | None = None
+        """What the catalog says that this task waits for."""
         self._retries = 0
         self._sweep_deleted = 0
         self._before_isolating: int | None = None
@@ -152,7 +158,7 @@ class TaskRunner:
         except (RowUndeletable, TooSlow) as error:
             batch = self._isolate(deleter, limit, error)
         except Retryable as error:
-            self._back_off(error)
+            self._back_off(error, perf_counter() - started)
         except Interrupted:
             if not self._stop.is_set():
                 raise
@@ -162,6 +168,8 @@ class TaskRunner:
 
     def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
         self._retries = 0
+        self._locks.over(self.job.table)
+        self._locks.over(None)
         self._progress = replace(self._advanced(batch), pause_reason=None)
         self._spend(worked=seconds, locked=batch.locked_seconds)
         self._sizer.record(batch.selected, batch.busy_seconds)
@@ -207,6 +215,7 @@ class TaskRunner:
         save = stored_tasks.finish_task if ended else stored_tasks.save_progress
         save(self._catalog.bind(connection), self.task, self._advanced(batch))
         self._saved_at = perf_counter()
+        self._shown_reason = self._progress.pause_reason
 
     def _advanced(self, batch: Batch) -> Progress:
         step = Counts(
@@ -229,13 +238,27 @@ class TaskRunner:
         self._progress = replace(self._progress, counts=counted, last_error=error.message)
         return deleter.skip_one(self._checkpoint)
 
-    def _back_off(self, error: Retryable) -> None:
+    def _back_off(self, error: Retryable, tried: float) -> None:
         self._retries += 1
         self._sizer.halve()
         if self._retries > MAX_RETRIES:
             raise error
         most = min(MAX_BACKOFF_SECONDS, 0.01 * 2**self._retries)
-        self._wait(random.uniform(most / 2, most), error.message, Cause.RETRY)
+        seconds = random.uniform(most / 2, most)
+        if isinstance(error, Locked):
+            table = None if error.everything else self.job.table
+            self._wait_for_lock(table, self._locks.met(table, waited=tried), seconds)
+        else:
+            self._wait(seconds, error.message, Cause.RETRY)
+
+    def _wait_for_lock(self, table: TableName | None, wait: LockWait, seconds: float) -> None:
+        """A wait that lasts is shown by the status, and told. Where everything is locked nothing can be written."""
+        reason = str(wait)
+        if self._locks.is_long(table):
+            if table is not None:
+                self._show(reason)
+            self._locks.tell(table)
+        self._rest(seconds, reason, Cause.RETRY)
 
     def _give_up_on_errors(self) -> None:
         counts = self._progress.counts
@@ -249,10 +272,17 @@ class TaskRunner:
         return str(self.stored.table) if self.stored.policy.label_metrics else None
 
     def _wait(self, seconds: float, reason: str, cause: Cause = Cause.RATE_LIMIT) -> None:
-        self._listener.waiting(self.job, seconds, reason, cause)
-        if seconds >= SHOWN_SECONDS and self._progress.pause_reason != reason:
+        if seconds >= SHOWN_SECONDS:
+            self._show(reason)
+        self._rest(seconds, reason, cause)
+
+    def _show(self, reason: str) -> None:
+        if self._shown_reason != reason:
             self._progress = replace(self._progress, pause_reason=reason)
             self._write(stored_tasks.save_progress)
+
+    def _rest(self, seconds: float, reason: str, cause: Cause) -> None:
+        self._listener.waiting(self.job, seconds, reason, cause)
         started = perf_counter()
         self._stop.wait(seconds)
         waited = perf_counter() - started
@@ -284,7 +314,9 @@ class TaskRunner:
     def _committed(self) -> Progress:
         """What counts, at the start and after a failure: a commit whose answer was lost may have happened."""
         with self._catalog.reading() as connection:
-            return stored_tasks.progress_of(connection, self.task.id)
+            found = stored_tasks.progress_of(connection, self.task.id)
+        self._shown_reason = found.pause_reason
+        return found
 
     @retried
     def _write(self, action: Callable[[Connection, Task, Progress], None]) -> None:
@@ -292,3 +324,4 @@ class TaskRunner:
         with self._catalog.writing(durable=False) as connection:
             action(connection, self.task, self._progress)
         self._saved_at = perf_counter()
+        self._shown_reason = self._progress.pause_reason

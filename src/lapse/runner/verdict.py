@@ -39,7 +39,7 @@ def judge(job: Job, stored: StoredPolicy | None, settings: Settings, now: dateti
     if not settings.job_enable:
         return Verdict(status=JobStatus.CANCELLED, reason="tidb_ttl_job_enable is OFF")
     if stored.disarmed is not None:
-        return Verdict(status=JobStatus.CANCELLED, reason="this database is a copy, and its policies are disarmed")
+        return Verdict(status=JobStatus.CANCELLED, reason="this database is a copy, and its policies are suspended")
     if settings.clock_hold is not None:
         # A clock that jumped says nothing about how long the job has taken.
         return Verdict(status=JobStatus.PAUSED, reason=settings.clock_hold)

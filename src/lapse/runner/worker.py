@@ -6,18 +6,19 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Condition, Event, Lock, Semaphore, Thread
 from time import monotonic
+from typing import TypeVar
 
 from lapse.catalog import Catalog, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Target
-from lapse.errors import Blocked, CatalogFromTheFuture, DatabaseUnavailable, Drift, Fenced, LapseError
+from lapse.errors import Blocked, CatalogFromTheFuture, DatabaseUnavailable, Drift, Fenced, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
 from lapse.model.settings import AUTO, Settings
@@ -26,6 +27,7 @@ from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.lockwatch import LockWatch
 from lapse.runner.outage import Outage
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
@@ -41,8 +43,12 @@ RECLAIM_SECONDS = 10.0
 RECLAIM_TICK_SECONDS = 0.1
 """Time given to it in each round of a worker that keeps running."""
 MAX_BACKOFF_SECONDS = 30.0
+LOCKED_SECONDS = 60.0
+"""How long a run waits for a database that another process has locked."""
 VERSION_SECONDS = 10.0
 """A catalog that a newer Lapse has upgraded is noticed this soon."""
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +126,16 @@ class Worker:
         self._looked = Condition()
         self._rounds = 0
         self._outage = Outage()
+        self._locks = LockWatch(self._listener, self._engine.clock)
+        catalog.on_locked, catalog.on_unlocked = self._met_locked, self._met_unlocked
         self._learned_sizes: dict[int, int] = {}
+
+    def _met_locked(self, seconds: float) -> None:
+        self._locks.met(None, waited=seconds)
+        self._locks.tell(None)
+
+    def _met_unlocked(self) -> None:
+        self._locks.over(None)
 
     def stop(self) -> None:
         """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
@@ -147,18 +162,29 @@ class Worker:
 
     def run(self, only: StoredPolicy | None = None) -> RunResult:
         """Run what is due, or `only` that policy now, and return when it is done."""
-        self._catalog.install()
+        self._when_free(self._catalog.install)
         self._start()
         try:
-            tick = self._scheduler.run_once(only=only)
+            tick = self._when_free(lambda: self._scheduler.run_once(only=only))
             ended = tuple(self._work_until_done(list(tick.jobs), tick.settings))
             reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
         return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed, proposals=tick.proposals)
 
+    def _when_free(self, action: Callable[[], R]) -> R:
+        """Try again while another process has locked the whole database, for about as long as a task does."""
+        until = monotonic() + LOCKED_SECONDS
+        while True:
+            try:
+                return action()
+            except Locked as error:
+                if not error.everything or self._stop.is_set() or monotonic() > until:
+                    raise
+                self._stop.wait(IDLE_SECONDS)
+
     def serve(self) -> None:
-        """Keep running until `stop`; a database that is away is waited for."""
+        """Keep running until `stop`; a database that is unreachable is waited for."""
         threads: dict[int, Thread] = {}
         failures, checked_at, reclaiming = 0, monotonic(), False
         self._start()
@@ -187,7 +213,8 @@ class Worker:
                 except LapseError as error:
                     failures += 1
                     self._listener.service_failed("scheduler")
-                    log.warning("the scheduler met an error and tries again: %s", error.message)
+                    if not _is_told(error):
+                        log.warning("the scheduler met an error and tries again: %s", error.message)
                 except Exception:
                     failures += 1
                     self._listener.service_failed("scheduler")
@@ -288,8 +315,9 @@ class Worker:
                 while self._may_work(number) and left.note(self.work_once(left.active)):
                     continue
             except LapseError as error:
-                # The database is away: the main thread meets that, too, and reports it.
-                log.warning("a task was given back: %s", error.message)
+                # The database cannot be reached: the main thread meets that, too, and reports it.
+                if not _is_told(error):
+                    log.warning("a task was given back: %s", error.message)
                 return
             except Exception:
                 log.exception("a task thread met an error and ends; the others go on")
@@ -307,7 +335,8 @@ class Worker:
                 self._outage.met(error.message)
                 self._listener.service_failed("task")
             except LapseError as error:
-                log.warning("a task was given back: %s", error.message)
+                if not _is_told(error):
+                    log.warning("a task was given back: %s", error.message)
                 self._listener.service_failed("task")
             except Exception:
                 log.exception("a task thread met an error and goes on")
@@ -318,7 +347,7 @@ class Worker:
         return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
 
     def _still_worked_on(self, wanted: Collection[int]) -> bool:
-        """Is somebody, here or elsewhere, at work on these jobs?"""
+        """Is any worker, here or elsewhere, at work on these jobs?"""
         with self._catalog.reading() as connection:
             now = self._engine.now(connection)
             alive = silent_since(now, settings.load_settings(connection))
@@ -372,6 +401,7 @@ class Worker:
             ),
             slots=self._slots,
             controller=self._controller,
+            locks=self._locks,
             listener=self._listener,
             learned_size=self._learned_sizes.get(job.table_id),
         )
@@ -390,3 +420,8 @@ class Worker:
             self._slot_count = current.delete_worker_count
             self._slots = Semaphore(self._slot_count)
         return wanted
+
+
+def _is_told(error: LapseError) -> bool:
+    """Is a lock on the whole database waited for? That is told once, by the watch over locks."""
+    return isinstance(error, Locked) and error.everything

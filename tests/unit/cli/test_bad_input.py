@@ -222,3 +222,18 @@ def test_failures(cli: Cli, declared: Database, arguments: tuple[str, ...]) -> N
     assert ran.err.startswith("error: ")
     assert "Traceback" not in ran.err
     assert declared.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"), [("sqlite://app.db", "sqlite:///app.db"), ("sqlite://data/app.db", "sqlite:///data/app.db")]
+)
+def test_two_slashes_are_no_file(cli: Cli, url: str, meant: str) -> None:
+    """SQLAlchemy takes the name for a host, and the database would be one in memory, gone with the command."""
+    ran = cli("sql", url, "-c", "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    assert (ran.code, ran.err) == (2, f"error: {url} names no file\nhint: write {meant}\n")
+
+
+def test_a_file_of_policies_that_is_not_there(cli: Cli, database: Database, tmp_path: Path) -> None:
+    ran = cli("plan", database.url, "-f", str(tmp_path / "lapse.toml"))
+    assert ran.code == 1
+    assert ran.err.endswith("hint: `lapse init` writes a first one; -f names another\n")

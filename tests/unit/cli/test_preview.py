@@ -44,7 +44,7 @@ def test_the_forecast_is_drawn_and_offered_as_data(cli: Cli, declared: Database)
     text = cli("preview", declared.url, "events").out
     assert "Forecast: " in text
     assert "┤████" in text
-    assert "In the long run about" in text
+    assert "Steady state: about" in text
     (record,) = cli("preview", declared.url, "events", "--ttl", "14 days", "--exact", "--json").json
     forecast = record["forecast"]
     assert (forecast["ttl"], len(forecast["days"]), forecast["exact"]) == ("14 days", 30, True)

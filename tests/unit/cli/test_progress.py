@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from io import StringIO
-from threading import Event
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -19,9 +22,11 @@ import lapse
 from lapse.cli.logs import JobLog, LogFormat, configure_logging
 from lapse.cli.progress import Progress
 from lapse.cli.stopping import stop_on_signals
+from lapse.engines.sqlite import session as sqlite_session
 from lapse.model.table import TableName
+from lapse.runner import lockwatch
 from lapse.runner.events import Held, Trouble
-from tests.unit.cli.conftest import Database
+from tests.unit.cli.conftest import Cli, Database
 
 
 @pytest.fixture
@@ -48,6 +53,25 @@ def test_a_long_run_shows_a_bar(declared: Database) -> None:
 
 def test_a_short_run_shows_nothing(declared: Database) -> None:
     assert _run(declared, shown_after=60.0) == ""
+
+
+def test_a_run_that_waits_for_a_lock_says_so(cli: Cli, declared: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on a terminal, as cron runs it."""
+    monkeypatch.setattr(lockwatch, "TOLD_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_session, "PATIENT_MS", 100)
+    with closing(sqlite3.connect(declared.path, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        timer = Timer(0.4, other.rollback)
+        timer.start()
+        ran = cli("run", declared.url)
+        timer.join()
+    assert (ran.code, ran.out) == (0, "events: deleted 2 rows (finished)\n"), ran
+    begun, ended = ran.err.splitlines()
+    assert re.fullmatch(
+        r"notice: the database is locked by another session, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: waiting for it",
+        begun,
+    )
+    assert ended.startswith("notice: the database is no longer locked, after ")
 
 
 def test_jobs_are_logged_as_json(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_lint_without_a_database(cli: Cli, tmp_path: Path) -> None:
         '[environments.production]\nurl = "$NO_SUCH_VARIABLE"\n[tables.events]\nttl_expire_after = "1 day"\n'
     )
     ran = cli("lint", "-f", str(file))
-    assert (ran.code, "1 policies" in ran.out) == (0, True)
+    assert (ran.code, "1 policy" in ran.out) == (0, True)
     assert "no database" in ran.err
     file.write_text('[tables.events]\nttl_expire_aftr = "1 day"\n')
     ran = cli("lint", "-f", str(file))
@@ -178,3 +179,15 @@ def test_the_same_value_again_is_no_new_version(cli: Cli, declared: Database) ->
     assert cli("sql", declared.url, "-c", "ALTER TABLE events SET (ttl_delete_rate_limit = 7)").code == 0
     (second,) = cli("status", declared.url, "--json").json
     assert first["policy_version"] == second["policy_version"]
+
+
+def test_history_fits_a_terminal(cli: Cli, declared: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times and numbers stay whole, and reasons stand below."""
+    cli("run", declared.url)
+    declared.run("ALTER TABLE events RENAME TO elsewhere")
+    cli("run", declared.url, "--table", "events")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("history", declared.url).out.splitlines()
+    assert all(len(line) <= 80 for line in lines[:4])
+    assert all(re.search(r"│ [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d │ +\d+\.\d s │", line) for line in lines[2:4])
+    assert lines[4].startswith("job 2: ")

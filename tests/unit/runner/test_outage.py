@@ -26,8 +26,8 @@ def test_pauses_grow_and_start_again(caplog: pytest.LogCaptureFixture) -> None:
     found.over()
     assert (found.is_on, found.pause_seconds) == (False, 1.0)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "the database is away: no answer; trying again with growing pauses",
-        "the database is back after 0 s",
+        "the database is unreachable: no answer; trying again with growing pauses",
+        "the database is reachable again after 0 s",
     ]
 
 
@@ -44,13 +44,12 @@ def test_a_worker_tells_it_once_and_goes_on(
             number = next(rounds)
             if number < 6:
                 raise DatabaseUnavailable("the server closed the connection")
-            if number > 6:
-                worker.stop()
+            worker.stop()
             return real(patient=patient)
 
         monkeypatch.setattr(worker._scheduler, "run_once", sometimes)
         worker.serve()
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(said) == 2, said
-    assert said[0].startswith("the database is away: the server closed the connection")
-    assert said[1].startswith("the database is back after")
+    assert said[0].startswith("the database is unreachable: the server closed the connection")
+    assert said[1].startswith("the database is reachable again after")

@@ -1,4 +1,4 @@
-"""Tables of well-known software that nobody cleans, and how long their rows are usually kept."""
+"""Tables of well-known software that are never cleaned, and how long their rows are usually kept."""
 
 from __future__ import annotations
 

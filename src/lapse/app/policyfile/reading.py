@@ -70,7 +70,7 @@ class _Reader:
         self._path = path
         self._needs_url = needs_url
         self._variables = variables
-        text = read_text(path)
+        text = read_text(path, missing="`lapse init` writes a first one; -f names another")
         try:
             self._document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,4 @@
-"""Writes a first `lapse.toml`: the policies there are, and proposals that do nothing until somebody wants them to."""
+"""Writes a first `lapse.toml`: the policies there are, and proposals that do nothing until they are uncommented."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _policy(name: TableName, policy: Policy) -> Iterator[str]:
 
 def _proposal(candidate: Candidate) -> Iterator[str]:
     index = "" if candidate.indexed or not candidate.keys else "; no index on it"
-    yield f"# About {candidate.rows:,} rows; {candidate.why}{index}."
+    rows = "1 row" if candidate.rows == 1 else f"{candidate.rows:,} rows"
+    yield f"# About {rows}; {candidate.why}{index}."
     yield f"# [tables.{_key(str(candidate.table))}]"
     if candidate.keys:
         yield from (f"# {line}" for line in _assignments(candidate.keys))

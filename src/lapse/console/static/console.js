@@ -29,7 +29,7 @@
 
   document.addEventListener("htmx:beforeRequest", function (event) {
     if (event.detail.target.id === "dialog-body") opener = event.target;
-    // Nobody looks at a hidden tab, an open dialog must not lose its ground, and a part that was opened stays open.
+    // A hidden tab is not looked at, an open dialog must not lose its ground, and a part that was opened stays open.
     const opened = document.querySelector("#live details[open]");
     if (isPoll(event) && (!live || document.hidden || dialog.open || opened)) event.preventDefault();
   });

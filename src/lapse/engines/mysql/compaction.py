@@ -66,7 +66,7 @@ class Compactor(Deleter):
         """There is no cursor: the next step compacts everything again."""
 
     def _left_behind(self, connection: Connection, entries: int) -> int:
-        """Entries that nobody sees and the compaction kept: an old snapshot may still need them."""
+        """Entries that no reader sees and the compaction kept: an old snapshot may still need them."""
         if not entries or entries > MAX_COUNTED_ROWS:
             return 0
         visible = int(connection.exec_driver_sql(f"SELECT count(*) FROM {source(self._name)}").scalar_one())

@@ -1,13 +1,13 @@
 """Deleting on MariaDB and MySQL: look without a lock, then delete what was found in one short transaction.
 
 One look reads at most a window of rows, however few of them have expired: the key at the window's end is found first
-(reckoned, where keys are numbers with few gaps), then the expired keys up to it, both by plain reads that lock nothing.
-The rows are deleted by key, with the condition repeated, by a statement that waits for nobody. If somebody holds one of
-them, the free ones are picked with SKIP LOCKED and only those deleted. Where a statement cannot refuse to wait (MySQL),
-they are always picked that way.
+(computed, where keys are numbers with few gaps), then the expired keys up to it, both by plain reads that lock nothing.
+The rows are deleted by key, with the condition repeated, by a statement that waits for no lock. If a session holds one
+of them, the free ones are picked with SKIP LOCKED and only those deleted. Where a statement cannot refuse to wait
+(MySQL), they are always picked that way.
 
 Where much has expired and a statement can refuse to wait, it deletes the expired rows of the window by itself, which
-saves sending the keys back and forth. A row in the window that somebody holds sends it back to the long way.
+saves sending the keys back and forth. A row in the window that a session holds sends it back to the long way.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ far it came, and the next has to pass all it has deleted, which is slow until th
 MIN_WINDOW = 100
 MAX_WINDOW = 200_000
 DENSE = 4.0
-"""Numbers per row, up to which the end of a window is reckoned and not looked up. It never holds too many rows."""
-RECKONED_WINDOWS = 16
+"""Numbers per row, up to which the end of a window is computed and not looked up. It never holds too many rows."""
+COMPUTED_WINDOWS = 16
 """After as many, one is looked up again: there may be larger gaps now."""
 MAX_KEYS = 5_000
 """Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
@@ -97,7 +97,7 @@ class Plan:
         return f"{self.comment} SET STATEMENT innodb_lock_wait_timeout = 0 FOR {guarded.sql()}"
 
     def lock(self, found: Sequence[Key]) -> str:
-        """Those of the keys that nobody holds, locked."""
+        """Those of the keys that no other session holds, locked."""
         where = [self.key.equal(found), f"({self.condition}) IS TRUE"]
         if self.free and not self.free_in_delete:
             where.append(self.free)
@@ -176,7 +176,7 @@ class MysqlDeleter(KeysetDeleter):
                 self._set_running(None)
 
     def interrupt(self) -> None:
-        # Under the lock the connection cannot have gone back to the pool, and so to somebody else.
+        # Under the lock the connection cannot have gone back to the pool, and so to another task.
         with self._guard:
             if self._running is not None:
                 self._was_killed = True
@@ -192,7 +192,7 @@ class MysqlDeleter(KeysetDeleter):
             self._running = thread
 
     def _delete_blindly(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch | None:
-        """Delete without looking first, where that is quicker; None where it is not, or somebody holds a row."""
+        """Delete without looking first, where that is quicker; None where it is not, or a session holds a row."""
         return None
 
     def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
@@ -221,7 +221,7 @@ class MysqlDeleter(KeysetDeleter):
     def _pass_by(
         self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint, error: Retryable
     ) -> Batch:
-        """A row that somebody holds, once it stands alone: the caller halves the batch until it does."""
+        """A row that a session holds, once it stands alone: the caller halves the batch until it does."""
         if len(found) > 1:
             raise error
         batch = replace(batch, selected=1, skipped=1)
@@ -266,7 +266,7 @@ class KeyDeleter(MysqlDeleter):
     _rows_per_expired = FIRST_ROWS_PER_EXPIRED
     _most = MAX_WINDOW
     _numbers_per_row: float | None = None
-    _reckoned = 0
+    _computed = 0
 
     def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         plan, walk = self._plan, self._plan.key
@@ -349,7 +349,7 @@ class KeyDeleter(MysqlDeleter):
     def _edge(self, connection: Connection, window: int) -> tuple[Key | None, list[str]]:
         """The last key of the window, None where the range ends before; and the condition for rows up to there."""
         walk, upper, first = self._plan.key, self._upper(), self._number(self._cursor or self._span.start)
-        last = self._reckon(first, window) if first is not None else None
+        last = self._extrapolate(first, window) if first is not None else None
         if last is None:
             row = connection.exec_driver_sql(
                 self._plan.select(
@@ -357,19 +357,19 @@ class KeyDeleter(MysqlDeleter):
                 )
             ).first()
             last = None if row is None else tuple(row)
-            self._reckoned = 0
+            self._computed = 0
             self._numbers_per_row = None if first is None or last is None else abs(int(last[0]) - first) / window
         return (None, upper) if last is None else (last, [walk.until(last, inclusive=True)])
 
-    def _reckon(self, first: int, window: int) -> Key | None:
+    def _extrapolate(self, first: int, window: int) -> Key | None:
         """The end of a window that holds at most about as many rows; None where it has to be looked up."""
         end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
         per_row = self._numbers_per_row
-        if end is None or per_row is None or per_row > DENSE or self._reckoned >= RECKONED_WINDOWS:
+        if end is None or per_row is None or per_row > DENSE or self._computed >= COMPUTED_WINDOWS:
             return None
         if self._plan.counts_rows:
             return None
-        self._reckoned += 1
+        self._computed += 1
         width = max(window, int(window * per_row))
         last = first - width if self._plan.key.parts[0].descending else first + width
         return (last,) if min(first, end) < last < max(first, end) else None

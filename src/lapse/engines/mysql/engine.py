@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -62,7 +63,7 @@ from lapse.engines.mysql.names import literal, qualified, quote, source
 from lapse.engines.mysql.partition import PartitionDropper
 from lapse.engines.mysql.session import Flavour
 from lapse.engines.zones import block_guess
-from lapse.errors import Blocked, Drift, LapseError, Retryable
+from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
@@ -214,10 +215,10 @@ class MysqlEngine(Engine):
     @contextmanager
     def exclusively(self, connection: Connection) -> Iterator[None]:
         lock = "concat('lapse:', left(sha2(DATABASE(), 256), 32))"
-        busy = Retryable("somebody else is installing Lapse's own tables in this database", hint="try again")
+        busy = Retryable("another session is installing Lapse's own tables in this database", hint="try again")
         with self.errors():
-            # A transaction keeps what it has read from being altered, and whoever has the lock is about to: each would
-            # wait for the other. Making tables would end it as well.
+            # A transaction keeps what it has read from being altered, and the holder of the lock is about to: each
+            # would wait for the other. Making tables would end it as well.
             interrupted = self.in_transaction(connection)
             if interrupted:
                 connection.exec_driver_sql(session.COMMIT)
@@ -235,6 +236,21 @@ class MysqlEngine(Engine):
                     connection.exec_driver_sql(f"SELECT release_lock({lock})")
             if interrupted and not self.in_transaction(connection):
                 self._begin(connection)
+
+    @contextmanager
+    def declaring(self, connection: Connection, name: TableName) -> Iterator[None]:
+        """The server's own locks end with every statement that changes the schema, so they do not serve."""
+        key = hashlib.sha256(name.name.lower().encode()).hexdigest()[:16]
+        lock = f"concat('lapse:', left(sha2(DATABASE(), 256), 32), ':{key}')"
+        with self.errors():
+            if not connection.exec_driver_sql(f"SELECT get_lock({lock}, {LOCK_SECONDS})").scalar():
+                raise Locked(f"another session has been changing the policy of table {name} for {LOCK_SECONDS} s")
+            try:
+                with self.atomic(connection):
+                    yield
+            finally:
+                if not connection.invalidated:
+                    connection.exec_driver_sql(f"SELECT release_lock({lock})")
 
     def patiently(self, look: Callable[[], R]) -> R:
         """MySQL does not wait for a table that is being made, and does not say that it is not there."""
@@ -261,7 +277,8 @@ class MysqlEngine(Engine):
 
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         limit = settings.replica_lag_limit.approximate_seconds
-        return gauges.read(connection, self._replicas, self._threads, lag_limit=limit)
+        privilege = self.flavour.lag_privilege
+        return gauges.read(connection, self._replicas, self._threads, lag_limit=limit, lag_privilege=privilege)
 
     def scalar(self, connection: Connection, sql: str) -> float:
         """As a part of a query in a transaction that only reads: settings are no way to the worker's rights."""
@@ -309,6 +326,9 @@ class MysqlEngine(Engine):
     def check_declarer(self, connection: Connection, table: Table) -> None:
         # The server knows what an account may do, its roles included; nothing is executed.
         connection.exec_driver_sql(f"EXPLAIN FORMAT=TRADITIONAL DELETE FROM {qualified(table.name)} WHERE 1 = 0")
+
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        return privileges.declarer_grants(connection, name)
 
     @contextmanager
     def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
@@ -421,9 +441,8 @@ class MysqlEngine(Engine):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
 
-    @looking
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        return paths.footprint(connection, table.name)
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        return paths.footprints(connection, names)
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         numbers = KeyRange(start=keys.leading_number(span.start), end=keys.leading_number(span.end))
@@ -445,7 +464,7 @@ class MysqlEngine(Engine):
         """Has nothing expired in this small table? Read without a lock."""
         name = target.declared.table.name
         size = paths.table_bytes(connection, name)
-        if size is None or not target.may_be_glanced_through(size):
+        if size is None or not target.fits_one_scan(size):
             return False
         expired = condition.at(connection, target.declared, target.cutoff).sql
         return connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {expired} LIMIT 1").first() is None

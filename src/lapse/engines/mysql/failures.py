@@ -13,6 +13,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     NotPermitted,
     Retryable,
     RowUndeletable,
@@ -25,8 +26,9 @@ _AWAY = frozenset(
 """No connection, or none any more; 1047 is a Galera node that has lost its cluster."""
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 3118, 3159, 2026, 2059, 2061})
 _LOCK_WAIT = 1205
-_RETRYABLE = frozenset({1020, 1197, 1205, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 3058, 3101, 3572})
-"""Deadlocks, lock waits, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
+_LOCKED = frozenset({_LOCK_WAIT, 3572})
+_RETRYABLE = frozenset({1020, 1197, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 3058, 3101})
+"""Deadlocks, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
 _TOO_SLOW = frozenset({1969, 3024})
 _INTERRUPTED = frozenset({1317, 1028})
 _UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442, 3008})
@@ -47,13 +49,15 @@ _CASCADE_TOO_DEEP = re.compile(r"error 193\b")
 def translate(error: DBAPIError) -> LapseError:
     number, text = _number_and_text(error.orig)
     if error.connection_invalidated or number in _AWAY:
-        return DatabaseUnavailable(f"the database is away: {text}")
+        return DatabaseUnavailable(f"the database is unreachable: {text}")
     if number in _LOGIN:
         return DatabaseUnavailable(
             f"cannot log in: {text}", hint="check user, password, database and ssl_mode in the URL"
         )
     if number in _TOO_SLOW:
         return TooSlow(text)
+    if number in _LOCKED:
+        return Locked(f"the database is busy: {text}")
     if number in _RETRYABLE:
         return Retryable(f"the database is busy: {text}")
     if number in _INTERRUPTED:
@@ -79,7 +83,7 @@ def translate(error: DBAPIError) -> LapseError:
 
 
 def is_already_there(error: DBAPIError) -> bool:
-    """Did somebody else create the table, the index or the row first?"""
+    """Did another session create the table, the index or the row first?"""
     return _number_and_text(error.orig)[0] in _ALREADY_THERE
 
 

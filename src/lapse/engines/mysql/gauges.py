@@ -9,9 +9,10 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Gauge
+from lapse.engines.mysql.names import quote
 
 RUNNING_SOFT, RUNNING_STOP = 0.2, 200.0
-"""Statements of others at work on average: a fifth of one means that somebody is there."""
+"""Statements of others at work on average: a fifth of one means that an application is there."""
 LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
 HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
@@ -34,9 +35,15 @@ _REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
 def read(
-    connection: Connection, replicas: Mapping[str, Database], own: Collection[int], *, lag_limit: float
+    connection: Connection,
+    replicas: Mapping[str, Database],
+    own: Collection[int],
+    *,
+    lag_limit: float,
+    lag_privilege: str,
 ) -> list[Gauge]:
-    """`own` are the threads of this process, which are not foreground whatever they do."""
+    """`own` are the threads of this process, which are not foreground whatever they do; `lag_privilege` lets an account
+    see how far this server is behind its source."""
     status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
     gauges = [
         _foreground(connection, own),
@@ -48,18 +55,24 @@ def read(
             averaged=True,
             note="not in this server's status",
         ),
-        Gauge(
-            name="purge debt",
-            value=status.get("Innodb_history_list_length", _history(connection)),
-            soft=HISTORY_SOFT,
-            stop=HISTORY_STOP,
-            note="GRANT PROCESS to see the history list",
-        ),
+        _purge_debt(connection, status),
         _dirty(status),
-        _own_lag(connection, lag_limit),
+        _own_lag(connection, lag_limit, lag_privilege),
         *(_lag_of(name, database, lag_limit) for name, database in replicas.items()),
     ]
     return [*gauges, *_flow_control(status)]
+
+
+def _purge_debt(connection: Connection, status: dict[str, float]) -> Gauge:
+    length = status.get("Innodb_history_list_length", _history(connection))
+    note = _grant(connection, "PROCESS") if length is None else None
+    return Gauge(name="purge debt", value=length, soft=HISTORY_SOFT, stop=HISTORY_STOP, note=note)
+
+
+def _grant(connection: Connection, privilege: str) -> str:
+    """That lets this account see what it does not."""
+    user, host = str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one()).rsplit("@", 1)
+    return f"GRANT {privilege} ON *.* TO {quote(user)}@{quote(host)};"
 
 
 def _flow_control(status: dict[str, float]) -> list[Gauge]:
@@ -99,11 +112,11 @@ def _dirty(status: dict[str, float]) -> Gauge:
     return Gauge(name="dirty pages", value=share, soft=DIRTY_SOFT, stop=DIRTY_STOP, note="not in this server's status")
 
 
-def _own_lag(connection: Connection, limit: float) -> Gauge:
+def _own_lag(connection: Connection, limit: float, privilege: str) -> Gauge:
     """Of this server behind its own source; a primary has none."""
     behind = _seconds_behind(connection)
     if behind is None:
-        return _lag("replica lag", None, limit, "GRANT REPLICA MONITOR (REPLICATION CLIENT) to see it")
+        return _lag("replica lag", None, limit, _grant(connection, privilege))
     return _lag("replica lag", max((seconds for seconds in behind if seconds is not None), default=0.0), limit)
 
 

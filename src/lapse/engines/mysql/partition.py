@@ -16,7 +16,7 @@ from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql import inspect
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
-from lapse.errors import NotPermitted, Retryable
+from lapse.errors import Locked, NotPermitted
 from lapse.model.table import TableName
 
 LOCK_SECONDS = 0.1
@@ -149,7 +149,7 @@ class PartitionDropper(Deleter):
         except DBAPIError as error:
             number = error.orig.args[0] if error.orig is not None else None
             if number in _IN_USE:
-                raise Retryable(f"table {table} is in use, so partition {self._name.partition} waits") from error
+                raise Locked(f"table {table} is in use, so partition {self._name.partition} waits") from error
             if number in _DENIED:
                 raise NotPermitted(
                     f"dropping a partition of {table} needs the privilege LOCK TABLES",

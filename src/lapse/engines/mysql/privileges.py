@@ -14,6 +14,8 @@ from lapse.model.table import CATALOG_TABLES, TableName
 
 _ON_TABLE = ("SELECT", "DELETE")
 _ON_CATALOG = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_OF_DECLARER = ("SELECT", "INSERT", "UPDATE", "ALTER", "CREATE", "TRIGGER")
+_OF_INSTALLER = (*_ON_CATALOG, "CREATE", "CREATE VIEW", "DROP", "INDEX")
 _OF_DEFINER = ("TRIGGER", "SELECT", "UPDATE")
 _ON_DATABASE = frozenset({"SELECT", "LOCK TABLES", "SHOW VIEW"})
 _ON_SERVER = frozenset(
@@ -62,11 +64,33 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
     if parts.is_native(connection, declared.table) and _missing(connection, grantee, None, None, ("SUPER",)):
         found.append(
             Advice(
-                text=f"{account} may not start a compaction, so expired rows leave their files when MyRocks likes",
+                text=f"{account} may not start a compaction, so space is freed at MyRocks's next compaction",
                 statement=f"GRANT SUPER ON *.* TO {account};",
             )
         )
     return found
+
+
+def declarer_grants(connection: Connection, name: TableName) -> str | None:
+    """What an account lacks on a table and on Lapse's own, whether or not these can be seen; None where the server does
+    not tell."""
+    known = _account(connection)
+    if known is None:
+        return None
+    grantee, account = known
+    own = inspect.current_database(connection)
+    wanted: list[tuple[str, str | None, tuple[str, ...]]] = [(name.schema or own, name.name, _OF_DECLARER)]
+    if inspect.storage_engine(connection, TableName("lapse_meta")):
+        wanted += [(own, table, _ON_CATALOG) for table in sorted(CATALOG_TABLES)]
+    else:
+        wanted.append((own, None, _OF_INSTALLER))
+    grants = []
+    for schema, table, privileges in wanted:
+        missing = _missing(connection, grantee, schema, table, privileges)
+        if missing:
+            where = f"{quote(schema)}.*" if table is None else qualified(TableName(table, schema))
+            grants.append(_grant(missing, where, account))
+    return " ".join(grants) or None
 
 
 def lacking_of_definer(connection: Connection, declared: Declared) -> list[Advice]:
@@ -140,10 +164,11 @@ def _account(connection: Connection) -> tuple[str, str] | None:
 
 
 def _advice(missing: list[str], where: str, account: str) -> Advice:
-    return Advice(
-        text=f"{account} lacks {', '.join(missing)} on {where}",
-        statement=f"GRANT {', '.join(missing)} ON {where} TO {account};",
-    )
+    return Advice(text=f"{account} lacks {', '.join(missing)} on {where}", statement=_grant(missing, where, account))
+
+
+def _grant(missing: list[str], where: str, account: str) -> str:
+    return f"GRANT {', '.join(missing)} ON {where} TO {account};"
 
 
 def _missing(

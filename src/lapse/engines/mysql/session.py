@@ -72,6 +72,11 @@ class Flavour:
         """What a session needs to keep its changes out of the binary log."""
         return "BINLOG ADMIN" if self.is_mariadb else "SESSION_VARIABLES_ADMIN"
 
+    @property
+    def lag_privilege(self) -> str:
+        """What it takes to see how far the server is behind its source."""
+        return "REPLICA MONITOR" if self.is_mariadb else "REPLICATION CLIENT"
+
     def check(self) -> None:
         wanted = MINIMUM[self.product]
         if self.version < wanted:

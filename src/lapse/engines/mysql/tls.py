@@ -5,7 +5,7 @@
     ?ssl=true, ?ssl_ca=FILE, ?ssl_capath=FOLDER, ?ssl_cert=FILE, ?ssl_key=FILE, ?ssl_cipher=LIST,
     ?ssl_verify_cert=true, ?ssl_verify_identity=true, ?ssl_disabled=true
 
-Without any of them a connection is encrypted where the server can, and nobody is asked who it is.
+Without any of them a connection is encrypted where the server can, and the server is not asked who it is.
 """
 
 from __future__ import annotations

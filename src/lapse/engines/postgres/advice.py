@@ -7,12 +7,20 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice, Declared
 from lapse.engines.postgres import origin
 from lapse.engines.postgres.inspect import rows
-from lapse.engines.postgres.names import ALLOW_POLICY, BATCH_FUNCTION, HIDE_POLICY, quote, relation
+from lapse.engines.postgres.names import (
+    ALLOW_POLICY,
+    BATCH_FUNCTION,
+    CATALOG_SCHEMA,
+    HIDE_POLICY,
+    quote,
+    relation,
+)
+from lapse.engines.postgres.session import CATALOG_GRANTS, ROLE
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import FkAction, Table, TableKind, TableName
 
 BIG_TABLE_ROWS = 1_000_000
-"""From here on an index that nobody reads costs enough to be pointed out."""
+"""From here on an index that is never read costs enough to be pointed out."""
 
 _UNUSED = """
     SELECT 1 FROM pg_catalog.pg_stat_user_indexes i JOIN pg_catalog.pg_stat_user_tables t ON t.relid = i.relid
@@ -84,7 +92,7 @@ def indexes(connection: Connection, declared: Declared) -> list[Advice]:
 
 
 def unused(connection: Connection, declared: Declared) -> list[Advice]:
-    """An index on the expiry column that nobody reads still costs every insert and delete."""
+    """An index on the expiry column that is never read still costs every insert and delete."""
     expiry, table = declared.policy.expiry, declared.table
     index = table.index_on(expiry.column) if isinstance(expiry, ColumnExpiry) else None
     if index is None or index.unique or table.kind is TableKind.PARTITIONED:
@@ -165,3 +173,23 @@ def _create_index(connection: Connection, table: TableName, columns: tuple[str, 
     is_partitioned = any(row["it"] for row in rows(connection, _PARTITIONED, {"name": relation(table)}))
     concurrently = "" if is_partitioned else " CONCURRENTLY"
     return f"CREATE INDEX{concurrently} ON {relation(table)} ({', '.join(quote(column) for column in columns)});"
+
+
+_DECLARER = """
+    SELECT pg_catalog.quote_ident(current_user) AS role, pg_catalog.quote_ident(d.datname) AS database,
+           pg_catalog.quote_ident(n.nspname) AS schema, pg_catalog.has_schema_privilege(n.oid, 'CREATE') AS may_create,
+           pg_catalog.has_database_privilege(d.oid, 'CREATE') AS may_install, k.oid IS NOT NULL AS is_installed
+      FROM pg_catalog.pg_database d
+      LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = coalesce(%(schema)s, pg_catalog.current_schema())
+      LEFT JOIN pg_catalog.pg_namespace k ON k.nspname = %(catalog)s
+     WHERE d.datname = pg_catalog.current_database()"""
+
+
+def declarer_grants(connection: Connection, schema: str | None, *, creates: bool) -> str:
+    """What a role needs that declares policies on tables of its own, which it may have to create first."""
+    (found,) = rows(connection, _DECLARER, {"schema": schema, "catalog": CATALOG_SCHEMA})
+    if creates and found["schema"] and not found["may_create"]:
+        return f"GRANT CREATE ON SCHEMA {found['schema']} TO {found['role']};"
+    if not found["is_installed"] and not found["may_install"]:
+        return f"GRANT CREATE ON DATABASE {found['database']} TO {found['role']};"
+    return CATALOG_GRANTS.replace(ROLE, str(found["role"]))

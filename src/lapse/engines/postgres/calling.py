@@ -40,6 +40,7 @@ _FIND = """
            p.xmin::text AS version, pg_catalog.pg_get_userbyid(c.relowner) AS owner, r.oid = c.relowner AS is_own,
            pg_catalog.pg_get_userbyid(p.proowner) AS function_owner,
            pg_catalog.substring(p.prosrc, '-- lapse: ([0-9a-f= ]+)') AS marks,
+           pg_catalog.strpos(p.prosrc, %(expiry)s) > 0 AS knows_expiry,
            r.rolsuper AND NOT o.rolsuper AS is_above, pg_catalog.current_setting('server_version_num')::int AS server,
            pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
              AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS may
@@ -68,7 +69,7 @@ _AFTER = """
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFunction:
     """The function for one physical table, `part`. `is_own`: this role owns table and function. `mark` tells what
-    its rows expire by."""
+    its rows expire by; `knows_expiry`, whether also after as long as was asked for."""
 
     part: int
     function: int
@@ -78,6 +79,7 @@ class BatchFunction:
     is_own: bool
     server: int
     mark: str
+    knows_expiry: bool
 
     def call(self, connection: Connection, text: str, *, begin: str = "", then: str = "") -> Any:
         """The function's answer to a call that `message` made, inside the caller's transaction, or in one that `begin`
@@ -142,11 +144,13 @@ class BatchFunction:
             )
 
 
-def find(connection: Connection, name: TableName) -> BatchFunction | None:
-    """The function of a physical table, if this role may execute it. Raises Blocked where a superuser would run what
-    another role has written, and Drift where there is no such table."""
+def find(connection: Connection, name: TableName, expiry: str = "") -> BatchFunction | None:
+    """The function of a physical table, if this role may execute it; `expiry` may be a part of its text.
+
+    Raises Blocked where a superuser would run what another role has written, and Drift where there is no such table.
+    """
     root = TableName(name.name, name.schema)
-    values = {"prefix": BATCH_FUNCTION, "root": relation(root), "part": relation(name)}
+    values = {"prefix": BATCH_FUNCTION, "root": relation(root), "part": relation(name), "expiry": expiry}
     for row in rows(connection, _FIND, values):
         if row["function"] is None or not row["may"]:
             return None
@@ -172,6 +176,7 @@ def find(connection: Connection, name: TableName) -> BatchFunction | None:
             is_own=bool(row["is_own"]),
             server=row["server"],
             mark=_mark(str(row["marks"] or ""), name.partition),
+            knows_expiry=bool(row["knows_expiry"]),
         )
     what = f"partition {name.partition} of table {root}" if name.partition else name
     raise Drift(f"{what} does not exist any more")
@@ -210,7 +215,9 @@ def read(
     By the table's batch function, so that nothing of the table's owner runs with this role's rights; where this role
     may not execute one, as before a policy is declared, with this role's own right to read.
     """
-    function = find(connection, declared.table.name)
+    function = find(connection, declared.table.name, literal(condition.template(declared).instant))
+    if function is not None and function.is_own and not function.knows_expiry:
+        function = None
     if function is not None and function.mark != condition.mark(declared):
         if not function.is_own:
             raise NotPermitted(
@@ -221,7 +228,8 @@ def read(
     if function is not None:
         moments = [(cutoff, condition.threshold(declared, cutoff)) for cutoff in cutoffs]
         places = [] if percent is None else [f"{percent:.6f}"]
-        return function.call(connection, function.message(what, moments, numbers=[limit], places=places))
+        found = function.call(connection, function.message(what, moments, numbers=[limit], places=places))
+        return found if function.knows_expiry else reads.without_times(what, found)
     conditions = [condition.at(declared, cutoff) for cutoff in cutoffs]
     parts = Parts(
         table=relation(declared.table.name),

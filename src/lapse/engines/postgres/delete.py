@@ -29,20 +29,28 @@ from lapse.engines.postgres import origin
 from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
-from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, sqlstate, transaction
+from lapse.engines.postgres.session import (
+    BEGIN,
+    LOCK_NOT_AVAILABLE,
+    roll_back,
+    send,
+    set_locally,
+    sqlstate,
+    transaction,
+)
 from lapse.errors import RowUndeletable
 from lapse.model.job import KeyRange
 from lapse.model.table import Table
 
 STATEMENT_MS = 2_000
 CHANCE_MS = 10
-"""How long the first attempt waits for a row that somebody has locked."""
+"""How long the first attempt waits for a row that another session has locked."""
 CAREFUL_MS = 200
 """How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
 CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 
-LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
+QUERY_CANCELED = "57014"
 _REFUSALS = ("23", "44", "P0001")
 """Constraint violations, check options, and exceptions raised by the user's own triggers."""
 
@@ -142,7 +150,7 @@ class PostgresDeleter(InterruptibleDeleter):
             raise
 
     def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
-        """As if nobody had locked anything."""
+        """As if nothing were locked."""
         return self._once(connection, limit, checkpoint, careful=False)
 
     def _careful(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:

@@ -18,7 +18,7 @@ from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.leaving import Leaving, Place
 from lapse.engines.postgres.names import relation
 from lapse.engines.postgres.session import sqlstate, transaction
-from lapse.errors import Drift, Retryable, RowUndeletable
+from lapse.errors import Drift, Locked, Retryable, RowUndeletable
 
 DETACH_SECONDS = 5.0
 """How long a detachment may wait for transactions that use the table above; what is left is finalized later."""
@@ -161,7 +161,7 @@ class PartitionDeleter(InterruptibleDeleter):
         except DBAPIError as error:
             if sqlstate(error.orig) != QUERY_CANCELED or not late.is_set():
                 raise
-            raise Retryable(f"others still use the table from which {self._name} is detached") from error
+            raise Locked(f"others still use the table from which {self._name} is detached") from error
         finally:
             timer.cancel()
             # A cancellation that comes late must find the session idle, not at its next statement.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -37,6 +38,7 @@ from lapse.engines.postgres import (
     calling,
     checks,
     condition,
+    footprints,
     forecast,
     function,
     gauges,
@@ -61,7 +63,7 @@ from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, o
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.engines.values import Stray
 from lapse.engines.zones import block_guess
-from lapse.errors import Drift, LapseError, NotPermitted, Unsupported
+from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
@@ -72,6 +74,8 @@ _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", 
 _WRITING = {"lock_timeout": f"{locks.CATALOG_SECONDS:g}s"}
 _INSTALL_LOCK = 0x1A95E
 """Of the advisory lock that lets one process at a time create the catalog."""
+_DECLARING_LOCK = 0x1A95F
+"""Of those that let one session at a time declare a policy on a table."""
 
 
 P = ParamSpec("P")
@@ -152,6 +156,13 @@ class PostgresEngine(Engine):
             yield
 
     @contextmanager
+    def declaring(self, connection: Connection, name: TableName) -> Iterator[None]:
+        with self.atomic(connection):
+            key = zlib.crc32(name.name.lower().encode()) - (1 << 31)
+            connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_DECLARING_LOCK}, {key})")
+            yield
+
+    @contextmanager
     def bookkeeping(self, connection: Connection) -> Iterator[None]:
         with self.atomic(connection), session.bookkeeping(connection):
             yield
@@ -160,7 +171,7 @@ class PostgresEngine(Engine):
         session.begin_implicitly(raw, verb)
 
     def translate(self, error: DBAPIError) -> LapseError:
-        return session.translate(error)
+        return session.translate(error, self.database.url.username)
 
     def now(self, connection: Connection) -> datetime:
         if self.clock is not None:
@@ -251,6 +262,12 @@ class PostgresEngine(Engine):
 
     def check_declarer(self, connection: Connection, table: Table) -> None:
         inspect.check_declarer(connection, table.name)
+
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        if not creates:
+            with self.bookkeeping(connection):
+                inspect.check_declarer(connection, self.full_name(connection, name))
+        return advice.declarer_grants(connection, name.schema, creates=creates)
 
     @contextmanager
     def briefly(self, connection: Connection) -> Iterator[None]:
@@ -353,8 +370,8 @@ class PostgresEngine(Engine):
         with self._reading(connection):
             return [*leaving.strays(connection), *function.strays(connection)]
 
-    def mend(self, connection: Connection, stray: Stray) -> None:
-        leaving.mend(connection, stray)
+    def repair(self, connection: Connection, stray: Stray) -> None:
+        leaving.repair(connection, stray)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         hiding.drop_view(connection, old)
@@ -418,9 +435,13 @@ class PostgresEngine(Engine):
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return survey.estimate_rows(connection, table)
 
-    @looking
-    def footprint(self, connection: Connection, table: Table) -> Footprint:
-        return survey.footprint(connection, table)
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        try:
+            with self._looking(connection):
+                return footprints.read(connection, names)
+        except Blocked:
+            # One was locked just now.
+            return footprints.read(connection, names, measured=False)
 
     def covered(self, span: KeyRange, cursor: str | None) -> float | None:
         """Ranges count blocks; a cursor has the line in its block, too."""

@@ -10,7 +10,7 @@ from lapse.engines.base import Gauge
 from lapse.model.settings import Settings
 
 ACTIVE_SOFT = 0.2
-"""Sessions at work on average, ours left out: a fifth of one means that somebody is there."""
+"""Sessions at work on average, ours left out: a fifth of one means that an application is there."""
 RECENT = "interval '1 ms'"
 """A session that ended its statement just now counts as at work: one look seldom meets a statement of 0.1 ms."""
 ACTIVE_STOP = 200.0
@@ -56,7 +56,7 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             stop=ACTIVE_STOP,
             unit=" sessions",
             averaged=True,
-            note="pg_monitor would show what others do" if found.hidden_sessions else None,
+            note=monitor if found.hidden_sessions else None,
         ),
         Gauge(
             name="blocked by us",

@@ -56,7 +56,7 @@ def drop_policy(connection: Connection, name: TableName) -> None:
         if policy in found:
             connection.exec_driver_sql(f"DROP POLICY {policy} ON {target}")
     if ALLOW_POLICY in found and not found - {HIDE_POLICY, ALLOW_POLICY}:
-        # Row security was switched on for Lapse's policy, and without any policy nobody would see a row.
+        # Row security was switched on for Lapse's policy, and without any policy no role would see a row.
         connection.exec_driver_sql(f"ALTER TABLE {target} DISABLE ROW LEVEL SECURITY")
 
 

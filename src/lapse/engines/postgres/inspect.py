@@ -293,7 +293,7 @@ def is_own(connection: Connection, name: TableName) -> bool:
 
 
 def old_marks(connection: Connection) -> list[Stray]:
-    """Leaves in whose comments an earlier version of Lapse, or somebody else, says that they are to be dropped."""
+    """Leaves in whose comments an earlier version of Lapse, or another role, says that they are to be dropped."""
     return [_marked(row) for row in rows(connection, _MARKED, {"mark": _OLD_MARK})]
 
 

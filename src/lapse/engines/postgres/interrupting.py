@@ -15,7 +15,7 @@ CANCEL_SECONDS = 5
 
 
 class InterruptibleDeleter(Deleter):
-    """The lock keeps a late cancellation from reaching whoever uses the connection next."""
+    """The lock keeps a late cancellation from reaching the next user of the connection."""
 
     def __init__(self) -> None:
         self._lock = Lock()

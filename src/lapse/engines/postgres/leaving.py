@@ -62,7 +62,7 @@ _BEGIN = f"""
 class Leaving:
     """A row of the catalog. `parent` and `root` are oids; `root` is None where the table above is gone.
 
-    `below` is the table that the leaf is a partition of now, which may be somebody else's doing.
+    `below` is the table that the leaf is a partition of now, which may be another session's doing.
     """
 
     relation: int
@@ -202,7 +202,7 @@ def strays(connection: Connection) -> list[Stray]:
     return [*found, *inspect.old_marks(connection)]
 
 
-def mend(connection: Connection, stray: Stray) -> None:
+def repair(connection: Connection, stray: Stray) -> None:
     """Attach a stray leaf again, or forget about it where it is not there, or not detached, any more."""
     for each in _leaving(connection, "l.relation_id = %(value)s", stray.id):
         give_up(connection, each)

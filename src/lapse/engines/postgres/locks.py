@@ -12,11 +12,10 @@ from time import sleep
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.postgres.session import savepoint, sqlstate
+from lapse.engines.postgres.session import LOCK_NOT_AVAILABLE, savepoint, sqlstate
 from lapse.errors import Blocked, Retryable
 from lapse.model.blocked import BlockCode
 
-LOCK_NOT_AVAILABLE = "55P03"
 LOOK_SECONDS = 1.0
 """How long anything that Lapse only looks at is waited for."""
 CATALOG_SECONDS = 10.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Read(StrEnum):
@@ -86,6 +87,18 @@ def statement(read: Read, parts: Parts) -> str:
             )
             each = "pg_catalog.jsonb_build_array(number, rows, earliest)"
             return f"SELECT coalesce(pg_catalog.jsonb_agg({each}), '[]'::pg_catalog.jsonb) FROM ({found}) found"
+
+
+def without_times(read: Read, found: Any) -> Any:
+    """What a statement found, where the expiry it was given is not the one that was asked about."""
+    match read:
+        case Read.TOTALS:
+            return [*found[:2], None, None]
+        case Read.FIRST | Read.LAST | Read.EARLIEST | Read.SAMPLED_EARLIEST:
+            return None
+        case Read.BUCKETS:
+            return [[*bucket[:2], None] for bucket in found]
+    return found
 
 
 def tablesample(percent: str) -> str:

@@ -32,6 +32,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     NotPermitted,
     Retryable,
     TooSlow,
@@ -48,8 +49,11 @@ BEGIN_FOR_USER = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """The catalog is read as it is now; a session of the user's that may only read still may only read."""
 CONNECT_SECONDS = 10
 
-_RETRYABLE = frozenset({"40001", "40P01", "55P03", "55006"})
+LOCK_NOT_AVAILABLE = "55P03"
+_RETRYABLE = frozenset({"40001", "40P01", "55006"})
 _CANCELED = "57014"
+_NOT_CONNECTED = "connection failed"
+"""How the driver says that it never was."""
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
 _NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
@@ -69,12 +73,14 @@ NOT_ALLOWED = "42501"
 DATA_EXCEPTION = "22"
 
 
+ROLE = "<role>"
+"""Stands for the role's name where that is not known."""
 CATALOG_GRANTS = (
-    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO <role>; "
-    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO <role>; "
-    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO <role>;"
+    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
+    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
+    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE};"
 )
-"""What a worker's role needs on Lapse's own tables."""
+"""What a role needs on Lapse's own tables, a worker's as well as a declarer's."""
 
 
 def open_for_users(url: URL) -> Database:
@@ -180,16 +186,20 @@ def sqlstate(error: BaseException | None) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
-def translate(error: DBAPIError) -> LapseError:
+def translate(error: DBAPIError, role: str | None = None) -> LapseError:
+    """`role` is the one that was connected as, where the URL names it."""
     code, text = sqlstate(error.orig), _first_line(error)
     if code == _CANCELED:
         return Interrupted("the statement was interrupted") if "user request" in text else TooSlow(text)
+    if code == LOCK_NOT_AVAILABLE:
+        return Locked(text)
     if code in _RETRYABLE:
         return Retryable(text)
     if code in _UNAVAILABLE or code.startswith("08"):
         return DatabaseUnavailable(text)
     if error.connection_invalidated or (not code and type(error.orig).__name__ == "OperationalError"):
-        return DatabaseUnavailable(text)
+        hint = "check host, port, user, password and database in the URL" if text.startswith(_NOT_CONNECTED) else None
+        return DatabaseUnavailable(text, hint=hint)
     if code in _GONE or code == NOT_ARMED:
         return Drift(text)
     if code == NOT_THE_OWNERS:
@@ -201,7 +211,7 @@ def translate(error: DBAPIError) -> LapseError:
             hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS",
         )
     if code == NOT_ALLOWED:
-        return NotPermitted(text, hint=_grant(text))
+        return NotPermitted(text, hint=_grant(text, ROLE if role is None else quote(role)))
     if code.startswith(DATA_EXCEPTION):
         return BadData(text)
     if code == READ_ONLY:
@@ -209,12 +219,12 @@ def translate(error: DBAPIError) -> LapseError:
     return DatabaseError(text)
 
 
-def _grant(text: str) -> str:
+def _grant(text: str, role: str) -> str:
     schema = _DENIED_SCHEMA.search(text)
     if (schema and schema[1] == CATALOG_SCHEMA) or " lapse_" in text:
-        return CATALOG_GRANTS
+        return CATALOG_GRANTS.replace(ROLE, role)
     if schema:
-        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO <role>;"
+        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO {role};"
     return "`lapse doctor` prints the GRANT statements that are missing"
 
 

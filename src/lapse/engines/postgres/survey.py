@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Footprint, Survey, Target
+from lapse.engines.base import Declared, Survey, Target
 from lapse.engines.postgres import calling, condition, inspect, leaving, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import own_name, quote, relation
@@ -28,7 +28,7 @@ IN_ORDER = 0.95
 """Correlation of the expiry with the place on disk from which on expired rows are taken to lie together."""
 PROBE_MS = 500
 """How long a look at what has expired may take before a job; the job itself finds the rest, and obeys the gates."""
-GLANCE_MS = 100
+PRESCAN_MS = 100
 """The same for a table without an index, and where `ttl_select_rate_limit` is set."""
 BLOCK_BYTES = 8192
 """Almost everywhere."""
@@ -85,19 +85,8 @@ def total_bytes(connection: Connection, table: Table) -> int:
     )
 
 
-def footprint(connection: Connection, table: Table) -> Footprint:
-    """Of all partitions together; a partitioned table has no storage of its own."""
-    size, inserted = connection.exec_driver_sql(
-        "SELECT sum(pg_total_relation_size(part)), sum(pg_stat_get_tuples_inserted(part)) FROM ("
-        " SELECT relid::oid AS part FROM pg_partition_tree(%s::regclass) WHERE isleaf"
-        " UNION SELECT %s::regclass::oid) AS parts",
-        (relation(table.name), relation(table.name)),
-    ).one()
-    return Footprint(bytes=int(size), inserted=int(inserted))
-
-
 def path_at_first_sight(declared: Declared, cutoff: datetime) -> Path | None:
-    """Of a table that nobody need look into, which is neither a partition nor has an index on the expiry."""
+    """Of a table that need not be looked into, which is neither a partition nor has an index on the expiry."""
     table, column = declared.table, condition.at(declared, cutoff).column
     if table.name.partition is not None or (column and table.index_on(column)):
         return None
@@ -154,16 +143,16 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         extent = within(
             connection,
-            GLANCE_MS if target.declared.policy.select_rate_limit else PROBE_MS,
+            PRESCAN_MS if target.declared.policy.select_rate_limit else PROBE_MS,
             lambda: calling.read(connection, target.declared, [target.cutoff], Read.EXTENT),
         )
         if extent is TOO_LONG:
             return 0, total
         low, high = extent
         return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
-    if not target.may_be_glanced_through(total * BLOCK_BYTES):
+    if not target.fits_one_scan(total * BLOCK_BYTES):
         return 0, total
-    one = within(connection, GLANCE_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
+    one = within(connection, PRESCAN_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
     return (0, 0) if one is None else (0, total)
 
 

@@ -111,6 +111,6 @@ def _blockers(connection: Connection, table: Table, dead: int) -> Iterator[Advic
         )
     for row in rows(connection, _SLOTS):
         yield Advice(
-            text=f"nobody reads the replication slot {row['slot_name']}: as long as it is there, {kept}",
+            text=f"the replication slot {row['slot_name']} has no reader: as long as it is there, {kept}",
             statement=f"SELECT pg_drop_replication_slot({literal(str(row['slot_name']))});",
         )

@@ -25,6 +25,7 @@ from lapse.engines.base import (
     Deleter,
     Engine,
     Expiring,
+    Footprint,
     Gauge,
     Place,
     Survey,
@@ -82,6 +83,9 @@ class SqliteEngine(Engine):
         if sqlite3.sqlite_version_info < MINIMUM_VERSION:
             wanted = ".".join(map(str, MINIMUM_VERSION))
             raise UnsupportedUrl(f"this Python has SQLite {sqlite3.sqlite_version}; Lapse needs {wanted} or newer")
+        if url.host:
+            # Three slashes come before a path: what follows two is a host, and the file would be one in memory.
+            raise UnsupportedUrl(f"{url.render_as_string()} names no file", hint=f"write {_with_path(url)}")
         self._scratch = url.database in (None, "", ":memory:")
         # A private file stands in for a database in memory, which only one connection could see.
         self.path = FilePath(session.scratch_file() if self._scratch else str(url.database))
@@ -239,6 +243,9 @@ class SqliteEngine(Engine):
         low, high = forecast.row_ids(connection, table)
         return 0 if low is None else high - low + 1
 
+    def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        return forecast.footprints(connection, names)
+
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
         if target.path.kind is PathKind.PHYSICAL and self._finds_nothing(connection, target):
             return []
@@ -259,8 +266,8 @@ class SqliteEngine(Engine):
         return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
     def _finds_nothing(self, connection: Connection, target: Target) -> bool:
-        """Where a reader holds nobody up: has nothing expired in this small database?"""
-        if not session.has_log(connection) or not target.may_be_glanced_through(session.file_bytes(connection)):
+        """Where a reader delays no writer: has nothing expired in this small database?"""
+        if not session.has_log(connection) or not target.fits_one_scan(session.file_bytes(connection)):
             return False
         expired = condition.at(connection, target.declared, target.cutoff).sql
         name = quote(target.declared.table.name.name)
@@ -329,6 +336,9 @@ class SqliteEngine(Engine):
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         return follow(SqliteKin(self, connection, target), expired, seconds)
 
+    def write_blocker(self, connection: Connection) -> str | None:
+        return "the database is locked by another session" if session.is_locked(connection) else None
+
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         log = self._log.gauge()
         return [] if log is None else [log]
@@ -346,3 +356,7 @@ class SqliteEngine(Engine):
             session.raw(connection).execute(f"PRAGMA incremental_vacuum({RECLAIM_PAGES})").fetchall()
             freed += before - int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
         return freed * page
+
+
+def _with_path(url: URL) -> str:
+    return f"sqlite:///{url.host}{f'/{url.database}' if url.database else ''}"

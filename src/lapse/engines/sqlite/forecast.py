@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from math import isqrt
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Expiring
+from lapse.engines.base import Declared, Expiring, Footprint
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.sqlite import condition
-from lapse.engines.sqlite.names import quote, row_address
-from lapse.model.table import Table
+from lapse.engines.sqlite.names import free_address, literal, quote, row_address
+from lapse.model.table import Table, TableName
 
 SCANNED_ROWS = 100_000
 """A table of at most this many row ids is counted: that takes a few milliseconds."""
 SAMPLE_POINTS = 20_000
+MOST_IN_A_STATEMENT = 400
+"""Tables whose sizes are asked for together: SQLite takes 500 SELECTs in one statement."""
 MIN_HITS = 2_000
 """Row ids too sparse for this many hits make a sample too small to speak for the table."""
 _JITTER = 2_654_435_761
@@ -52,6 +55,37 @@ def row_ids(connection: Connection, table: Table) -> tuple[int | None, int]:
         f"SELECT (SELECT min({address}) FROM {name}), (SELECT max({address}) FROM {name})"
     ).one()
     return (None, 0) if low is None else (int(low), int(high))
+
+
+def footprints(connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+    """By row ids. A table without them is counted up to a limit, and beyond it nothing is said."""
+    listed = connection.exec_driver_sql(
+        "SELECT t.name, t.wr, json_group_array(lower(c.name))"
+        " FROM pragma_table_list AS t JOIN pragma_table_xinfo(t.name) AS c"
+        " WHERE t.schema = 'main' AND t.type = 'table' AND t.name IN (SELECT value FROM json_each(?))"
+        " GROUP BY t.name",
+        (json.dumps([name.name for name in names]),),
+    )
+    parts = [
+        f"SELECT {literal(table)}, ({_estimate(table, bool(keyed), json.loads(columns))})"
+        for table, keyed, columns in listed
+    ]
+    found: dict[TableName, Footprint] = {}
+    for first in range(0, len(parts), MOST_IN_A_STATEMENT):
+        sizes = " UNION ALL ".join(parts[first : first + MOST_IN_A_STATEMENT])
+        for table, rows in connection.exec_driver_sql(sizes):
+            found[TableName(str(table))] = Footprint(rows=None if rows is None else int(rows))
+    return found
+
+
+def _estimate(table: str, keyed: bool, columns: Collection[str]) -> str:
+    name, address = quote(table), free_address(columns)
+    if keyed or address is None:
+        seen = f"SELECT count(*) AS seen FROM (SELECT 1 FROM {name} LIMIT {SCANNED_ROWS + 1})"
+        return f"SELECT CASE WHEN seen <= {SCANNED_ROWS} THEN seen END FROM ({seen})"
+    # Each by itself, or SQLite would read the table for both.
+    low, high = f"(SELECT min({address}) FROM {name})", f"(SELECT max({address}) FROM {name})"
+    return f"SELECT coalesce({high} - {low} + 1, 0)"
 
 
 def _sampled(

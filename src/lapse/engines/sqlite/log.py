@@ -90,7 +90,7 @@ class LogMover:
 
 
 def _checkpoint(connection: Connection, mode: str) -> tuple[bool, int]:
-    """Was somebody in the way, and how many pages does the log hold?"""
+    """Was another connection in the way, and how many pages does the log hold?"""
     busy, pages, _ = connection.exec_driver_sql(f"PRAGMA wal_checkpoint({mode})").one()
     return bool(busy), int(pages)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lapse.errors import Unsupported
 from lapse.model.table import Table
 
@@ -30,14 +32,18 @@ def literal(text: str) -> str:
 
 def row_address(table: Table) -> str:
     """The name under which a rowid table shows its row id: the first that no column has taken."""
-    taken = {column.name.lower() for column in table.columns}
-    for name in _ROW_ADDRESSES:
-        if name not in taken:
-            return name
+    found = free_address({column.name.lower() for column in table.columns})
+    if found is not None:
+        return found
     raise Unsupported(
         f"table {table.name} has columns named rowid, _rowid_ and oid, which hide its row id",
         hint="declare the table WITHOUT ROWID, or rename one of these columns",
     )
+
+
+def free_address(columns: Collection[str]) -> str | None:
+    """The same, by the names of all columns in lower case; None where they have taken every name."""
+    return next((name for name in _ROW_ADDRESSES if name not in columns), None)
 
 
 def live_view(table: str) -> str:

@@ -21,6 +21,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     Retryable,
     RowUndeletable,
     UnsupportedUrl,
@@ -34,6 +35,7 @@ DELETE_CACHE_KIB = 65_536
 """A batch touches two pages a row, in no order: what does not fit is written twice, under the lock."""
 LOOKS_EVERY = 10_000
 """Steps of SQLite's machine, well below a millisecond, between two looks at the time."""
+_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _RETRYABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _NO_TRANSACTION = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "PRAGMA", "VACUUM", "ATTACH", "DETACH", ""})
 
@@ -141,6 +143,22 @@ def limited(connection: Connection, seconds: float) -> Iterator[None]:
         driver.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
 
 
+def is_locked(connection: Connection) -> bool:
+    """Does another connection hold the write lock? SQLite tells only those who ask for it."""
+    driver = raw(connection)
+    if driver.in_transaction:
+        return False
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        driver.execute("BEGIN IMMEDIATE")
+        driver.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorname == "SQLITE_BUSY"
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
+    return False
+
+
 def begin_implicitly(driver: Any, verb: str) -> None:
     if not driver.in_transaction and verb not in _NO_TRANSACTION:
         driver.execute("BEGIN")
@@ -149,6 +167,9 @@ def begin_implicitly(driver: Any, verb: str) -> None:
 def translate(error: DBAPIError, path: Path) -> LapseError:
     code = getattr(error.orig, "sqlite_errorname", "") or ""
     text = str(error.orig)
+    if code in _LOCKED:
+        hint = "another process is writing to the file, or has begun to and not ended: try again when it has"
+        return Locked(f"the database is busy: {text}", hint=hint, everything=True)
     if code.startswith(_RETRYABLE):
         return Retryable(f"the database is busy: {text}")
     if code == "SQLITE_INTERRUPT":
