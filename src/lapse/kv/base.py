@@ -1,36 +1,36 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
-It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.runner.Direct` runs them
-where they are called. `lapse.kv.adapt` makes the synchronous interface of both.
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.sync.Direct` runs them
+where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
+import os
+import socket
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from weakref import WeakSet
 
-from lapse.errors import StoreClosed, Unsupported
+from lapse.errors import Unsupported
 from lapse.kv import format as stored
-from lapse.kv.budget import Budget
-from lapse.kv.census import Census
-from lapse.kv.history import read_history
+from lapse.kv.budget import Budget, PurgeLimits
 from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value
 from lapse.kv.options import DurationLike, MergeFunction
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, read_default
-from lapse.kv.values import Preview, PurgeRecord, PurgeResult, Stats
-from lapse.kv.written import Written
+from lapse.kv.units import EMPTY, Written, pack_units, read_written
+from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 
 if TYPE_CHECKING:
     from lapse.kv.purge import Purge
-    from lapse.kv.slatedb.transaction import AsyncTransaction
+    from lapse.kv.slatedb.views import AsyncTransaction
 
 
 class Gate(Protocol):
@@ -64,8 +64,8 @@ class AsyncStore(AsyncReader):
     @abstractmethod
     async def fetch_from(self, handle: Any, key: bytes) -> bytes | None: ...
 
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [await self.fetch_from(self.handle, key) for key in keys]
+    @abstractmethod
+    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     @abstractmethod
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks: ...
@@ -117,10 +117,14 @@ class AsyncStore(AsyncReader):
         """Call a function of the caller's, where it holds nothing up."""
 
     @abstractmethod
-    async def pin(self) -> AsyncSnapshot: ...
+    async def pin(self) -> Any:
+        """The engine's object for a snapshot."""
 
     @abstractmethod
-    def new_purge(self, budget: Budget, stop: threading.Event | None) -> Purge: ...
+    def new_purge(self, budget: Budget) -> Purge: ...
+
+    def unpin(self, handle: Any) -> None:
+        """A snapshot has ended."""
 
     def take_back(self, written: Written) -> None:
         """What a purge has taken and not looked at."""
@@ -129,9 +133,59 @@ class AsyncStore(AsyncReader):
     def estimated_rows(self) -> int | None:
         return None
 
-    def quick(self) -> dict[str, Callable[..., Any]]:
-        """Methods of the synchronous store that the engine has faster ones of."""
-        return {}
+    # Opening and closing
+
+    async def start(self, *, is_new: bool, mark_ms: int = 0) -> None:
+        """Take over what the store has noted, and note that it is open. The format is noted last: a store that has it
+        has everything else."""
+        state, options, now_ms = self.state, self.state.options, self.state.clock.now_ms()
+        notes: dict[bytes, bytes] = {}
+        state.mark_ms = now_ms if is_new or options.trust_clock else mark_ms
+        if is_new:
+            state.written = Written(base_ms=now_ms)
+            notes[stored.UNITS_KEY] = pack_units([EMPTY])
+        else:
+            state.default = stored.read_default(await self.meta_value(stored.DEFAULT_TTL_KEY))
+            if options.read_only:
+                return
+            state.written = read_written(await self.meta_value(stored.WRITTEN_KEY), base_ms=now_ms)
+            notes[stored.WRITTEN_KEY] = b""
+        if is_new or options.trust_clock:
+            notes[stored.MARK_KEY] = stored.pack_mark(now_ms)
+        if options.sets_default:
+            state.default = options.default
+            notes[stored.DEFAULT_TTL_KEY] = stored.pack_default(options.default)
+        if self._names_its_owner:
+            owner = f"process {os.getpid()} on {socket.gethostname()}, since {from_millis(now_ms).isoformat()}"
+            notes[stored.OWNER_KEY] = owner.encode()
+        if is_new or state.format.version < stored.FORMAT_VERSION:
+            state.format = replace(state.format, version=stored.FORMAT_VERSION)
+            notes[stored.FORMAT_KEY] = state.format.to_bytes()
+        await self.put_meta(notes)
+
+    async def close(self) -> None:
+        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
+        state = self.state
+        if state.closed:
+            return
+        state.closed = True
+        state.stamps.clear()
+        for view in list(self.views):
+            view.release()
+        with state.engine_errors():
+            try:
+                if not state.options.read_only:
+                    notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
+                    if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
+                        notes[stored.WRITTEN_KEY] = state.written.to_bytes()
+                    await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
+            finally:
+                await self.let_go()
+
+    @property
+    def _names_its_owner(self) -> bool:
+        """In an object store nothing else keeps a second writer out."""
+        return self.state.url.remote is not None and self.state.options.take_over
 
     # Looking
 
@@ -141,17 +195,21 @@ class AsyncStore(AsyncReader):
 
     @property
     def default_ttl(self) -> timedelta | str | None:
-        return self.state.default_ttl()
+        default = self.state.default
+        if default is None:
+            return None
+        return str(default) if default.millis is None else default.interval.timedelta
 
     def read_ms(self) -> int:
-        if self.state.closed:
-            raise StoreClosed(f"{self.url} is closed")
+        self.state.check_open()
         return self.state.clock.now_ms()
 
     async def snapshot(self) -> AsyncSnapshot:
         with self.state.engine_errors():
             await self.save_mark(self.read_ms())
-            return await self.pin()
+            async with self.gate:
+                now_ms = self.read_ms()
+                return AsyncSnapshot(self, await self.pin(), now_ms)
 
     async def transaction(self) -> AsyncTransaction:
         raise Unsupported(
@@ -164,9 +222,8 @@ class AsyncStore(AsyncReader):
         state.check_open()
         with state.engine_errors():
             census = await self.count() if count else None
-            oldest_ms = census.oldest_ms if census is not None and census.expired else None
             if census is not None:
-                state.metrics.looked_at(expired=census.expired, oldest_ms=oldest_ms)
+                state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
             return Stats(
                 url=self.url,
                 engine=state.url.engine,
@@ -174,7 +231,7 @@ class AsyncStore(AsyncReader):
                 default_ttl=None if state.default is None else str(state.default),
                 rows=self.estimated_rows() if census is None else census.rows,
                 expired=None if census is None else census.expired,
-                oldest_expired=None if oldest_ms is None else from_millis(oldest_ms),
+                oldest_expired=None if census is None else census.oldest_expired,
                 unreadable=None if census is None else census.unreadable,
                 paused=await self.paused(),
                 counted=count,
@@ -192,7 +249,7 @@ class AsyncStore(AsyncReader):
 
     async def history(self) -> list[PurgeRecord]:
         self.state.check_open()
-        return read_history(await self.meta_value(stored.HISTORY_KEY))
+        return stored.read_history(await self.meta_value(stored.HISTORY_KEY))
 
     async def paused(self) -> str | None:
         raw = await self.meta_value(stored.PAUSE_KEY)
@@ -287,20 +344,13 @@ class AsyncStore(AsyncReader):
             await self.put_meta({name: value})
         await self.flush()
 
-    async def purge(
-        self,
-        *,
-        within: DurationLike | None = None,
-        max_rows: int | None = None,
-        rows_per_second: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> PurgeResult:
+    async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
         self.state.check_writable()
-        budget = Budget.read(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+        budget = Budget(**limits)
         try:
             with self.state.engine_errors():
                 async with self.purge_gate.alone():
-                    result = await self.new_purge(budget, stop).run()
+                    result = await self.new_purge(budget).run()
         except Exception:
             self.state.metrics.purge_failed()
             raise
@@ -319,29 +369,8 @@ class AsyncStore(AsyncReader):
             with self.state.engine_errors():
                 await self.sync()
 
-    async def close(self) -> None:
-        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
-        if self.state.closed:
-            return
-        self.state.closed = True
-        self.state.stamps.clear()
-        for view in list(self.views):
-            view.release()
-        with self.state.engine_errors():
-            try:
-                if not self.state.options.read_only:
-                    await self.put_meta(self.state.last_words(is_purging=self.purge_gate.is_taken))
-            finally:
-                await self.let_go()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        await self.close()
-
-
-class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
+class AsyncBatch(AsyncBlock):
     """A batch that could not be written still has its writes, to be committed again."""
 
     def __init__(self, store: AsyncStore) -> None:
@@ -362,6 +391,9 @@ class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
     def delete(self, key: bytes) -> None:
         self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
 
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        return {"put": self.put, "delete": self.delete}
+
     def __len__(self) -> int:
         return len(self._writes)
 
@@ -374,9 +406,5 @@ class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
             await self._store.write_all(puts, deletes=deletes)
             self._writes = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None:
-            await self.commit()
+    async def close(self) -> None:
+        """Nothing was written, and nothing is lost."""

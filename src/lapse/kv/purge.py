@@ -5,21 +5,18 @@ How the rest goes, and how the bytes of what is gone are freed and looked for, i
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.budget import Budget, Spending
-from lapse.kv.history import with_result
+from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange
 from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
 from lapse.kv.ttl import NEVER_MS, from_millis
-from lapse.kv.units import Unit, UnitBuilder, Units, join, pack_units, read_units
+from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
 from lapse.kv.verify import Sample
-from lapse.kv.written import Written
 
 _LOOK_S = 0.1
 """How long a purge may rest without looking whether it is to stop."""
@@ -31,12 +28,13 @@ class Purge(ABC):
     keys_after_ms: int
     """Such a purge forgets the keys of rows that expire later than this: the key of a row that is gone is not kept."""
 
-    def __init__(self, store: AsyncStore, budget: Budget, stop: threading.Event | None) -> None:
+    def __init__(self, store: AsyncStore, budget: Budget) -> None:
         self._store = store
-        self.state = state = store.state
-        self.spending = Spending(budget, stop)
-        self.physical = budget.within_s is not None
-        self.cutoff_ms, self.now_ms = state.cutoff_ms()
+        self.state = store.state
+        self.budget = budget
+        self.is_over = budget.is_over
+        self.physical = budget.is_physical
+        self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
         self.hold_until_ms = self.now_ms
         """Rows that expired between the cutoff and this time are kept for an open snapshot."""
         self.sample = Sample()
@@ -70,7 +68,7 @@ class Purge(ABC):
             left=left, oldest_ms=oldest_ms, before=before, after=await store.size(), verification=verification
         )
         past, now = await store.meta_value(stored.HISTORY_KEY), from_millis(self.state.clock.now_ms())
-        await store.put_meta({stored.HISTORY_KEY: with_result(past, result, now=now)})
+        await store.put_meta({stored.HISTORY_KEY: stored.with_purge(past, result, now=now)})
         if self.purged:
             await store.sync()  # on a full disk the engine may have taken the deletes and be unable to keep them
         return result
@@ -114,14 +112,14 @@ class Purge(ABC):
         for number, group in list(written.groups.items()):
             if group.keys is None or group.min_ms > self.hold_until_ms:
                 continue
-            if self.spending.exhausted:
-                self.leave_rest(self.spending.why_over)
+            if self.budget.exhausted:
+                self.leave_rest()
                 return
             keys = sorted(set(group.keys))
             async with store.gate.alone():
                 rows = await self._fetch(keys)
                 expired = self.expired_of(rows)
-                gone = set(expired[: self.spending.next_batch(len(rows) or 1)])
+                gone = set(expired[: self.budget.next_batch(len(rows) or 1)])
                 await store.delete_rows(list(gone))
                 for key, raw in rows:
                     if key not in gone and is_row(raw):
@@ -130,7 +128,7 @@ class Purge(ABC):
                 del written.groups[number]
             self.keys_read += len(rows)
             if len(gone) < len(expired):
-                self.leave_rest(self.spending.why_over)
+                self.leave_rest()
             await self._spend(len(gone))
 
     async def sweep(self, units: Units) -> list[list[Unit]]:
@@ -140,8 +138,8 @@ class Purge(ABC):
             if unit.min_ms > self.now_ms and not self.owes(unit):
                 self.skipped += 1
                 swept.append([unit])
-            elif self.spending.exhausted:
-                self.leave_rest(self.spending.why_over)
+            elif self.budget.exhausted:
+                self.leave_rest()
                 swept.append([unit])
             else:
                 swept.append(await self._sweep_unit(unit, units.end(index)))
@@ -161,13 +159,13 @@ class Purge(ABC):
             seen = store.version()  # behind that, which may save a mark
         while rows := await chunks.chunk():
             expired += self.expired_of(rows, builder)
-            while len(expired) >= (most := self.spending.next_batch(store.purge_batch_rows)):
-                if self.spending.exhausted:
+            while len(expired) >= (most := self.budget.next_batch(store.purge_batch_rows)):
+                if self.budget.exhausted:
                     break
                 seen = await self._remove(expired[:most], seen)
                 expired = expired[most:]
-            if self.is_over() or (expired and self.spending.exhausted):
-                self.leave_rest(self.spending.why_over)
+            if self.is_over() or (expired and self.budget.exhausted):
+                self.leave_rest()
                 return [unit]
         if expired:
             await self._remove(expired, seen)
@@ -194,8 +192,8 @@ class Purge(ABC):
 
     async def _spend(self, rows: int) -> None:
         self.purged += rows
-        self.spending.spend(rows)
-        while (pause_s := self.spending.pause_s) > 0:
+        self.budget.rows += rows
+        while (pause_s := self.budget.pause_s) > 0:
             await self._store.sleep(min(pause_s, _LOOK_S))
 
     async def _left(self) -> tuple[int | None, int]:
@@ -209,12 +207,10 @@ class Purge(ABC):
 
     # What may go
 
-    def is_over(self) -> bool:
-        return self.spending.is_over
-
-    def leave_rest(self, why: str) -> None:
+    def leave_rest(self, why: str | None = None) -> None:
+        """Something is left for another purge, because the budget is used up or for another reason."""
         self.unfinished = True
-        self.reasons.append(why)
+        self.reasons.append(why or self.budget.why_over)
 
     def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
         """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
@@ -248,7 +244,7 @@ class Purge(ABC):
         return expired
 
     def _hold(self, rows: Sequence[tuple[bytes, bytes]], edge: bytes) -> None:
-        """Count the rows that are expired for everybody but an open snapshot."""
+        """Count the rows that are expired for every reader but an open snapshot."""
         until = live_from(self.hold_until_ms)
         for _, raw in rows:
             if edge <= raw < until and len(raw) >= HEADER_BYTES:
@@ -256,13 +252,7 @@ class Purge(ABC):
                 self.held_since_ms = min(self.held_since_ms, expires_ms_of(raw))
 
     def _result(
-        self,
-        *,
-        left: int | None,
-        oldest_ms: int,
-        before: int,
-        after: int,
-        verification: Verification | None = None,
+        self, *, left: int | None, oldest_ms: int, before: int, after: int, verification: Verification | None = None
     ) -> PurgeResult:
         if self.held:
             self.reasons.append(f"{self.held} expired rows are still read by an open snapshot")
@@ -280,7 +270,7 @@ class Purge(ABC):
             bytes_before=before,
             bytes_after=after,
             bytes_compacted=self.compacted,
-            elapsed_s=self.spending.elapsed_s,
+            elapsed_s=self.budget.elapsed_s,
             complete=not self.reasons,
             reasons=tuple(dict.fromkeys(self.reasons)),
             verification=verification,

@@ -17,13 +17,14 @@ from lapse.kv.abc import Store
 from lapse.kv.budget import Budget
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
-from lapse.kv.options import DEFAULT_BUDGET_BYTES, DEFAULT_JITTER, DurationLike
+from lapse.kv.options import DEFAULT_BUDGET_BYTES, DurationLike
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
 
 DEFAULT_EVERY = "1 hour"
 DEFAULT_COMPACT_AFTER = "1 day"
+DEFAULT_JITTER = 0.1
 MAX_EVERY = timedelta(days=366)
 
 log = logging.getLogger(__name__)
@@ -57,10 +58,7 @@ class PurgerConfig:
             raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
         if not 0 <= self.jitter < 1:
             raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
-        self.budget()
-
-    def budget(self) -> Budget:
-        return Budget.read(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second)
+        Budget(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second)
 
     @property
     def every_s(self) -> float:

@@ -12,7 +12,7 @@ from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
 from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, Row, unpack
 from lapse.kv.state import State
-from lapse.kv.values import Meta, meta_of
+from lapse.kv.values import Meta
 
 if TYPE_CHECKING:
     from lapse.kv.base import AsyncStore
@@ -33,7 +33,7 @@ class View(Protocol):
 
     @property
     def is_open(self) -> bool: ...
-    def release(self) -> None: ...
+    def release(self) -> object: ...
 
 
 class Scan(AsyncIterator[RawRow]):
@@ -104,7 +104,7 @@ class Scan(AsyncIterator[RawRow]):
                     hidden += 1
         finally:
             if hidden:
-                self._state.metrics.hidden.inc(hidden)
+                self._state.metrics.hidden(hidden)
 
     def _checked(self, rows: Iterable[RawRow], check: Callable[[], object]) -> Iterator[RawRow]:
         for found in rows:
@@ -136,7 +136,24 @@ class Scan(AsyncIterator[RawRow]):
             self._begun = rows
 
 
-class AsyncReader(ABC):
+class AsyncBlock:
+    """Used with `async with`: committed at the end if it can be and all went well, else closed."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        await (getattr(self, "commit", self.close) if kind is None else self.close)()
+
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        """Methods that code which is not asynchronous can call as they are."""
+        return {}
+
+
+class AsyncReader(AsyncBlock, ABC):
     store: AsyncStore
     handle: Any
     """The engine's object: the store's own, or that of a snapshot or transaction."""
@@ -154,7 +171,7 @@ class AsyncReader(ABC):
     async def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
         now_ms = self.read_ms()
         found = await self.row(key, now_ms, include_expired)
-        return None if found is None else meta_of(found, now_ms)
+        return None if found is None else Meta.of(found, now_ms)
 
     def scan(
         self,
@@ -176,27 +193,25 @@ class AsyncReader(ABC):
         return scan
 
     async def row(self, key: bytes, now_ms: int, include_expired: bool = False) -> Row | None:
-        raw = await self.fetch(check_key(key))
-        return self.store.state.visible(key, raw, now_ms, include_expired)
-
-    async def fetch(self, key: bytes) -> bytes | None:
-        """The stored bytes, expired or not."""
-        with self.store.state.engine_errors():
-            return await self.store.fetch_from(self.handle, key)
+        state = self.store.state
+        with state.engine_errors():
+            raw = await self.store.fetch_from(self.handle, check_key(key))
+        return state.visible(key, raw, now_ms, include_expired)
 
     def chunks(self, keys: KeyRange) -> Chunks:
         return self.store.chunks_from(self.handle, keys)
 
 
-class FrozenReader(AsyncReader):
+class AsyncSnapshot(AsyncReader):
+    """A view in which neither rows nor time change."""
+
     def __init__(self, store: AsyncStore, handle: Any, read_ms: int) -> None:
         self.store = store
         self.handle = handle
         self.clock = StoppedClock(read_ms)
         self._read_ms = read_ms
-        reader = store.state.reader_opened(read_ms)
         # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
-        self._forget = finalize(self, store.state.reader_closed, reader)
+        self._forget = finalize(self, store.state.reader_opened(read_ms))
         store.views.add(self)
 
     def read_ms(self) -> int:
@@ -219,21 +234,13 @@ class FrozenReader(AsyncReader):
     def is_open(self) -> bool:
         return self._forget.alive
 
-    def release(self) -> None:
-        self.end()
-
-    def end(self) -> Any:
+    def release(self) -> Any:
+        """Returns the engine's object, for what is still to be done with it."""
         handle, self.handle = self.handle, None
+        if handle is not None:
+            self.store.unpin(handle)
         self._forget()
         return handle
 
-
-class AsyncSnapshot(FrozenReader):
     async def close(self) -> None:
         self.release()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        await self.close()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lapse.kv.slatedb.proof import Proof
+from lapse.kv.slatedb.purge import Proof
 from lapse.kv.url import parse
 from lapse.kv.verify import Sample
 

@@ -11,9 +11,9 @@ import pytest
 
 import lapse.kv
 from lapse.errors import Unsupported
-from lapse.kv.runner import Runner
 from lapse.kv.slatedb import binding
-from lapse.kv.slatedb.gate import Gate
+from lapse.kv.slatedb.store import Gate
+from lapse.kv.sync import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 

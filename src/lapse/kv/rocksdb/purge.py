@@ -1,34 +1,41 @@
-"""Removing expired rows from RocksDB: real deletes, which snapshots respect, then compaction that frees the bytes."""
+"""Removing expired rows from RocksDB: real deletes, which snapshots respect, then compaction that frees the bytes.
+
+Compaction has to be driven: on its own the engine leaves an idle store as it is.
+"""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lapse.kv import format as stored
 from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange
 from lapse.kv.purge import Purge
-from lapse.kv.rocksdb import compaction
-from lapse.kv.units import Unit, Units, join
+from lapse.kv.rocksdb.engine import load
+from lapse.kv.units import Unit, Units, Written, join
 from lapse.kv.values import Verification
 from lapse.kv.verify import check, take_sample
-from lapse.kv.written import Written
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
 _POLL_S = 0.01
 _UNLINK_S = 0.2
+_SLICE_BYTES = 128 * 1024 * 1024
+"""Rewritten in one step, about a second: what a purge may take to stop."""
+
+Table = dict[str, Any]
+"""What the engine says about one table file."""
 
 
 class RocksPurge(Purge):
-    def __init__(self, store: RocksStore, budget: Budget, stop: threading.Event | None) -> None:
-        super().__init__(store, budget, stop)
+    def __init__(self, store: RocksStore, budget: Budget) -> None:
+        super().__init__(store, budget)
         self.store = store
         self.keys_after_ms = self.now_ms
         self._owed: list[KeyRange] = []
@@ -58,7 +65,7 @@ class RocksPurge(Purge):
         if self.physical:
             return await self._free_bytes(units, swept)
         if self.state.options.compact_after_s is not None:
-            self.compacted = compaction.compact_aged(self.store, is_over=self.is_over)
+            self._compact_aged(self.state.options.compact_after_s)
         return None
 
     def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
@@ -67,6 +74,43 @@ class RocksPurge(Purge):
             parts = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
             kept += [replace(parts[0], start=unit.start), *parts[1:]]
         return kept
+
+    # Compacting
+
+    def _compact_aged(self, interval_s: float) -> None:
+        """Rewrite tables that were not for `interval_s`, oldest first, up to the store's budget."""
+        written_s: list[tuple[float, Table]] = []
+        for table in self._tables():
+            try:
+                written_s.append(((self.store.path / _name(table)).stat().st_mtime, table))
+            except FileNotFoundError:
+                continue
+        for modified_s, table in sorted(written_s, key=lambda item: item[0]):
+            too_much = self.compacted + table["size"] > self.state.options.compaction_budget_bytes
+            if modified_s > time.time() - interval_s or self.is_over() or (too_much and self.compacted):
+                break
+            family = self.store.meta_family if _is_own(table) else self.store.handle
+            _compact(family, table["start_key"], table["end_key"] + b"\0")
+            self.compacted += table["size"]
+
+    def _rewrite_owed(self) -> None:
+        """Each table once: many keys may lie in one. Those of the last level are rewritten, too."""
+        fresh: set[str] = set()
+        for keys in self._owed:
+            tables = [table for table in self._tables() if _overlaps(table, keys)]
+            before = set(map(_name, tables))
+            if before <= fresh:
+                continue
+            for part in _slices(keys, tables):
+                if self.is_over():
+                    return
+                _compact(self.store.handle, part.start, part.end)
+            self.compacted += sum(table["size"] for table in tables if not _is_own(table))
+            fresh |= {_name(table) for table in self._tables() if _overlaps(table, keys)} - before
+
+    def _tables(self) -> list[Table]:
+        tables: list[Table] = self.store.handle.live_files()
+        return tables
 
     # Freeing and proving
 
@@ -80,26 +124,17 @@ class RocksPurge(Purge):
             self._rewrite_owed()
             if not self.is_over():
                 await self._forget_keys(units, swept)
-            found = self._wait_for_unlinking(_UNLINK_S if attempt < 2 else self.spending.left_s)
+            found = self._wait_for_unlinking(_UNLINK_S if attempt < 2 else self.budget.left_s)
             if found.clean or self._has_views() or self.is_over():
                 break
         if not found.clean or found.unchecked is not None:
             await self.save(self.kept)  # what is owed is owed still
         if not found.clean:
-            why = "open snapshots or scans keep them" if self._has_views() else self.spending.why_over
+            why = "open snapshots or scans keep them" if self._has_views() else self.budget.why_over
             self.leave_rest(f"purged bytes are still in the store's files: {why}")
         elif found.unchecked is not None:
-            self.leave_rest(f"not all files were searched for purged bytes: {self.spending.why_over}")
+            self.leave_rest(f"not all files were searched for purged bytes: {self.budget.why_over}")
         return found
-
-    def _rewrite_owed(self) -> None:
-        """Each table once: many keys may lie in one."""
-        fresh: set[str] = set()
-        for keys in self._owed:
-            before = set(compaction.tables(self.store, [keys], own=False)[0])
-            if before - fresh and not self.is_over():
-                self.compacted += compaction.rewrite(self.store, keys, is_over=self.is_over)
-                fresh |= set(compaction.tables(self.store, [keys], own=False)[0]) - before
 
     def _flush(self) -> None:
         """A mark is written first, so that there is something to flush and the log is changed."""
@@ -110,7 +145,8 @@ class RocksPurge(Purge):
             store.meta_family.flush()
 
     async def _forget_keys(self, units: Units, swept: list[list[Unit]]) -> None:
-        """Units whose files were rewritten begin with rows that live, and owe only what these will."""
+        """Units whose files were rewritten begin with rows that live, and owe only what these will. The engine's log
+        for people, which names the ranges that were compacted, is emptied."""
         owed = {keys.start for keys in self._owed}
         fresh: list[Unit] = []
         for unit, parts in zip(units.all, swept, strict=True):
@@ -120,11 +156,7 @@ class RocksPurge(Purge):
                 fresh += [replace(parts[0], start=unit.start), *parts[1:]]
         await self.save(join(fresh))
         self._flush()
-        compaction.compact(self.store.meta_family, None, None)
-        self._clear_diagnostics()
-
-    def _clear_diagnostics(self) -> None:
-        """The engine's log for people names the ranges that were compacted."""
+        _compact(self.store.meta_family, None, None)
         for file in self.store.path.glob("LOG*"):
             if file.name == "LOG":
                 os.truncate(file, 0)
@@ -133,20 +165,23 @@ class RocksPurge(Purge):
 
     def _files(self) -> tuple[list[Path], list[Path], int]:
         """Files that can hold purged rows, files that can hold keys, and how many tables can hold neither."""
-        names, others = compaction.tables(self.store, self._owed)
-        live = {live["name"].lstrip("/") for live in self.store.handle.live_files()}
-        files = [file for file in self.store.data_files() if file.name in names or file.name not in live]
-        return files, [file for file in self.store.path.iterdir() if file.name.startswith("MANIFEST")] + files, others
+        elsewhere = {
+            _name(table)
+            for table in self._tables()
+            if not _is_own(table) and not any(_overlaps(table, keys) for keys in self._owed)
+        }
+        files = [file for file in self.store.data_files() if file.name not in elsewhere]
+        return files, [*self.store.path.glob("MANIFEST*"), *files], len(elsewhere)
 
     def _wait_for_unlinking(self, at_most_s: float) -> Verification:
         """RocksDB removes files in a thread of its own."""
-        until_s = time.monotonic() + min(at_most_s, self.spending.left_s)
+        until_s = time.monotonic() + min(at_most_s, self.budget.left_s)
         while True:
-            files, manifests, others = self._files()
+            files, manifests, elsewhere = self._files()
             left = self.sample.left_of(file.name for file in files)
             is_last = self.is_over() or self._has_views() or time.monotonic() >= until_s
             if not left or is_last:
-                found = check(self.sample, files, is_over=self.is_over, manifests=manifests, elsewhere=others)
+                found = check(self.sample, files, is_over=self.is_over, manifests=manifests, elsewhere=elsewhere)
                 if found.clean or is_last:
                     return found
             time.sleep(_POLL_S)
@@ -154,3 +189,38 @@ class RocksPurge(Purge):
     def _has_views(self) -> bool:
         """Whether an open scan or snapshot keeps files of the engine alive."""
         return any(view.is_open for view in list(self.store.views))
+
+
+def _compact(family: Any, start: bytes | None, end: bytes | None) -> None:
+    rocksdict = load()
+    options = rocksdict.CompactOptions()
+    options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+    family.compact_range(start, end, compact_opt=options)
+
+
+def _name(table: Table) -> str:
+    name: str = table["name"]
+    return name.lstrip("/")
+
+
+def _is_own(table: Table) -> bool:
+    """Whether it is a table of Lapse's own family, which the engine does not say."""
+    return table["start_key"] in stored.OWN_KEYS and table["end_key"] in stored.OWN_KEYS
+
+
+def _overlaps(table: Table, keys: KeyRange) -> bool:
+    starts_before = keys.end is None or table["start_key"] < keys.end
+    return bool(starts_before and (keys.start is None or table["end_key"] >= keys.start))
+
+
+def _slices(keys: KeyRange, tables: Sequence[Table]) -> Iterator[KeyRange]:
+    """Neighbouring ranges that together cover the range, cut between files. Those of the first level overlap all
+    others, and go with the first slice."""
+    start, size = keys.start, 0
+    for table in sorted((table for table in tables if table["level"]), key=lambda table: table["end_key"]):
+        size += table["size"]
+        end = table["end_key"] + b"\0"
+        if size >= _SLICE_BYTES and (keys.end is None or end < keys.end):
+            yield KeyRange(start=start, end=end)
+            start, size = end, 0
+    yield KeyRange(start=start, end=keys.end)

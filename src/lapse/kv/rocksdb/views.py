@@ -1,5 +1,4 @@
-"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one
-lives."""
+"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one lives."""
 
 from __future__ import annotations
 
@@ -9,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from lapse.errors import DatabaseError, StoreClosed
 from lapse.kv.keys import KeyRange
-from lapse.kv.reads import AsyncSnapshot, RawRow
-from lapse.kv.rocksdb.engine import load
+from lapse.kv.reads import RawRow
+from lapse.kv.rocksdb.engine import check_status, load
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
 CHUNK_ROWS = 256
-
-
-def check_status(iterator: Any) -> None:
-    """An iterator that is at no row is at its end only if the engine has no error to report."""
-    try:
-        iterator.status()
-    except Exception as error:
-        raise DatabaseError(f"reading failed, so nothing was concluded from it: {error}") from error
 
 
 class Cursor:
@@ -159,10 +150,3 @@ class PinnedRows:
         if rows:
             self._position = rows[-1][0] + b"\0"
         return rows
-
-
-class RocksSnapshot(AsyncSnapshot):
-    def release(self) -> None:
-        pin = self.end()
-        if pin is not None:
-            pin.release()

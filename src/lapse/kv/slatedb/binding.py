@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -19,32 +18,23 @@ from lapse.kv.slatedb.engine import load
 _KNOWN_VERSION = "0.17."
 _KNOWN_LINES = ("with self._reserve(len(value)):", "for i, byte in enumerate(value):")
 
-_original: Callable[..., None] | None = None
+_original: Any = None
 
 
 def use_fast_copy(wanted: bool = True) -> None:
     """Put the block copy in place, or with False the binding's own routine back."""
     global _original
-    builder = _builder()
-    if wanted and _original is None:
-        _check(builder)
-        _original, builder.write = builder.write, _write
-    elif not wanted and _original is not None:
-        builder.write, _original = _original, None
-
-
-def _builder() -> Any:
     load()
     from slatedb.uniffi._slatedb_uniffi import slatedb as generated
 
-    return generated._UniffiRustBufferBuilder
-
-
-def _check(builder: Any) -> None:
-    found = version("slatedb")
-    source = inspect.getsource(builder.write)
-    if not found.startswith(_KNOWN_VERSION) or not all(line in source for line in _KNOWN_LINES):
-        raise Unsupported(f"slatedb {found} is not the binding that use_fast_copy knows", hint="leave it out")
+    builder = generated._UniffiRustBufferBuilder
+    if wanted and _original is None:
+        found, source = version("slatedb"), inspect.getsource(builder.write)
+        if not found.startswith(_KNOWN_VERSION) or not all(line in source for line in _KNOWN_LINES):
+            raise Unsupported(f"slatedb {found} is not the binding that use_fast_copy knows", hint="leave it out")
+        _original, builder.write = builder.write, _write
+    elif not wanted and _original is not None:
+        builder.write, _original = _original, None
 
 
 def _write(self: Any, value: bytes) -> None:

@@ -41,7 +41,7 @@ class Deadline:
             if kind is asyncio.CancelledError:
                 raise DatabaseUnavailable(
                     f"{self._url}: the engine gave no answer for {self._limit_s:g} s; a write may or may not be stored",
-                    hint="is the disk full, or the object store away? open(..., timeout=) sets the limit",
+                    hint="is the disk full, or the object store unreachable? open(..., timeout=) sets the limit",
                 ) from error
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,17 +12,16 @@ from lapse.kv.budget import Budget
 from lapse.kv.purge import Purge
 from lapse.kv.reads import Scan
 from lapse.kv.slatedb import compaction
-from lapse.kv.slatedb.engine import remove_half_written
-from lapse.kv.slatedb.keyspace import meta_key
-from lapse.kv.slatedb.proof import Proof
-from lapse.kv.units import Unit, Units
+from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
+from lapse.kv.units import Unit, Units, Written
+from lapse.kv.url import StoreUrl
 from lapse.kv.values import Verification
-from lapse.kv.written import Written
+from lapse.kv.verify import IsOver, Sample, check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
 
-_UNHURRIED_S = 3600.0
+_PATIENCE_S = 3600.0
 """How long an ordinary purge waits for one compaction of a large store."""
 _POLL_S = 0.02
 _REMOTE_POLL_S = 1.0
@@ -37,8 +35,8 @@ class SlatePurge(Purge):
 
     keys_after_ms = -1
 
-    def __init__(self, store: SlateStore, budget: Budget, stop: threading.Event | None = None) -> None:
-        super().__init__(store, budget, stop)
+    def __init__(self, store: SlateStore, budget: Budget) -> None:
+        super().__init__(store, budget)
         self.store = store
         format = store.state.format
         if format.engine_expiry and not self.physical:
@@ -78,10 +76,6 @@ class SlatePurge(Purge):
                 kept += [replace(parts[0], start=unit.start), *parts[1:]]
         return kept
 
-    def _patience(self) -> compaction.IsOver:
-        until_s = time.monotonic() + _UNHURRIED_S
-        return lambda: self.is_over() or time.monotonic() >= until_s
-
     # By the engine's compaction
 
     async def _compact_expired(self, units: Units) -> None:
@@ -93,19 +87,19 @@ class SlatePurge(Purge):
         async with store.gate.alone():
             await self._tick()
         counted = _purged_by_engine(store.recorder)
-        if await self._exceeds_budget():
-            await self._compact_aged()
-            self.purged += _purged_by_engine(store.recorder) - counted
-            self.can_count = False
-            self.leave_rest("the store is larger than compaction_budget_bytes; its oldest parts were compacted")
-            return
         trees = compaction.trees(await store.admin.read_manifest(None))
-        compacted = [await compaction.compact(store.admin, tree.segment, is_over=self._patience()) for tree in trees]
-        self.compacted = sum(compacted)
+        is_aged, is_over = state.options.compact_after_s is not None, self._patience()
+        if is_aged and sum(tree.bytes for tree in trees) > state.options.compaction_budget_bytes:
+            await self._compact_aged()
+            why = "the store is larger than compaction_budget_bytes; its oldest parts were compacted"
+        else:
+            compacted = [await compaction.compact(store.admin, tree.segment, is_over=is_over) for tree in trees]
+            self.compacted = sum(compacted)
+            why = "" if all(compacted) else "the engine did not compact in time"
         self.purged += _purged_by_engine(store.recorder) - counted
-        if not all(compacted):
+        if why:
             self.can_count = False
-            self.leave_rest(self.spending.why_over if self.is_over() else "the engine did not compact in time")
+            self.leave_rest(self.budget.why_over if self.is_over() else why)
             return
         async with store.gate.alone():
             await self._tick()  # until its next flush the writer would go on reading the tables of before
@@ -115,26 +109,19 @@ class SlatePurge(Purge):
         self.units_read = len(units.all)
         await self.save([replace(unit, min_ms=max(unit.min_ms, reached_ms + 1)) for unit in units.all])
 
-    async def _exceeds_budget(self) -> bool:
-        """Only where compaction is to be by age is there a budget for it."""
-        options = self.store.state.options
-        if options.compact_after_s is None:
-            return False
-        trees = compaction.trees(await self.store.admin.read_manifest(None))
-        return sum(tree.bytes for tree in trees) > options.compaction_budget_bytes
-
     async def _compact_aged(self) -> None:
         options = self.store.state.options
-        if options.compact_after_s is None:
-            return
-        self.compacted += await compaction.compact_aged(
-            self.store.admin,
-            interval_s=options.compact_after_s,
-            jitter=options.compaction_jitter,
-            budget_bytes=options.compaction_budget_bytes,
-            now_ms=time.time_ns() // 1_000_000,
-            is_over=self._patience(),
-        )
+        if options.compact_after_s is not None:
+            self.compacted += await compaction.compact_aged(
+                self.store.admin,
+                interval_s=options.compact_after_s,
+                budget_bytes=options.compaction_budget_bytes,
+                is_over=self._patience(),
+            )
+
+    def _patience(self) -> IsOver:
+        until_s = time.monotonic() + _PATIENCE_S
+        return lambda: self.is_over() or time.monotonic() >= until_s
 
     # Freeing and proving
 
@@ -143,7 +130,7 @@ class SlatePurge(Purge):
         await store.handle.flush()
         await self.proof.begin()
         if self.is_over():
-            self.leave_rest(self.spending.why_over)
+            self.leave_rest()
             return None
         if any(self.owes(unit) for unit in units.all):
             await self._collect()  # the log, before as much space is needed once more
@@ -166,7 +153,10 @@ class SlatePurge(Purge):
                     return found
             if why is not None:
                 await self.save(self.kept)  # what is owed is owed still
-                self.leave_rest(_unproven(found, why))
+                if found is None or found.clean:
+                    self.leave_rest(f"not all files were searched for purged bytes: {why}")
+                else:
+                    self.leave_rest(f"purged bytes are still in the store's files: {why}")
                 return found
             await asyncio.sleep(poll_s)
 
@@ -178,7 +168,7 @@ class SlatePurge(Purge):
             return "an open scan keeps them"
         if others:
             return f"{others} checkpoints of other readers keep them"
-        return self.spending.why_over if self.is_over() else None
+        return self.budget.why_over if self.is_over() else None
 
     async def _collect(self) -> int:
         """Let go of files that nothing needs; returns how many checkpoints of other readers keep some."""
@@ -201,13 +191,48 @@ class SlatePurge(Purge):
         await compaction.tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
 
 
-def _unproven(found: Verification | None, why: str) -> str:
-    if found is None or found.clean:
-        return f"not all files were searched for purged bytes: {why}"
-    return f"purged bytes are still in the store's files: {why}"
-
-
 def _purged_by_engine(recorder: Any) -> int:
-    if recorder is None:
-        return 0
     return sum(int(metric.value[0]) for metric in recorder.snapshot() if metric.name == _COUNTER)
+
+
+class Proof:
+    """Takes a sample before a purge and looks for it afterwards.
+
+    A directory's files are read. Of object stores the tables are listed, and the result says what was not searched.
+    """
+
+    def __init__(self, url: StoreUrl, admin: Any, sample: Sample, *, is_over: IsOver) -> None:
+        self.sample = sample
+        self._url = url
+        self._admin = admin
+        self._is_over = is_over
+
+    async def begin(self) -> None:
+        """To be called when the sample has its payloads and everything is flushed."""
+        if self._url.path is not None:
+            await asyncio.to_thread(take_sample, self.sample, data_files(self._url.path), is_over=self._is_over)
+        self.sample.files = frozenset(await self._names())
+
+    async def files_left(self) -> bool:
+        return bool(self.sample.left_of(await self._names()))
+
+    async def check(self) -> Verification:
+        path = self._url.path
+        if path is not None:
+            files, manifests = data_files(path), data_files(path, ("manifest", "compactions"))
+            return await asyncio.to_thread(check, self.sample, files, is_over=self._is_over, manifests=manifests)
+        names = await self._names()
+        why = "a store in memory has no files" if self._url.in_memory else "Lapse does not read objects"
+        return Verification(
+            files=len(names),
+            files_left=self.sample.left_of(names),
+            unchecked=f"the bytes of the objects, and which of the log's objects remain: {why}",
+        )
+
+    async def _names(self) -> list[str]:
+        """Of the files that hold rows, or the first and last key of a table. In an object store, of the tables: by
+        asking what a deletion of the whole database would remove, without one, which is the only listing there is. The
+        log is left out there, because its empty objects, which stay, cannot be told from others by their names."""
+        if self._url.path is not None:
+            return [file.name for file in data_files(self._url.path, ("wal", "compacted", "manifest"))]
+        return [name for name in await self._admin.delete_db(False) if "/compacted/" in name]

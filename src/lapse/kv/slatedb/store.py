@@ -3,29 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from lapse.errors import LapseError, StoreClosed, Unsupported
+from lapse.errors import LapseError, Unsupported
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange, check_key, check_value
 from lapse.kv.options import MergeFunction
-from lapse.kv.reads import AsyncSnapshot, Chunks
+from lapse.kv.reads import Chunks
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
 from lapse.kv.slatedb.compaction import trees
 from lapse.kv.slatedb.deadline import Deadline, Guarded
-from lapse.kv.slatedb.engine import WriterLock, data_files, load
-from lapse.kv.slatedb.gate import Gate
-from lapse.kv.slatedb.keyspace import SEGMENT, meta_key
+from lapse.kv.slatedb.engine import SEGMENT, WriterLock, data_files, load, meta_key
 from lapse.kv.slatedb.purge import SlatePurge
-from lapse.kv.slatedb.scans import Source
-from lapse.kv.slatedb.transaction import AsyncTransaction
+from lapse.kv.slatedb.views import AsyncTransaction, Source
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike
 from lapse.kv.verify import total_bytes
+
+
+class Gate:
+    """Plain writes pass together; a read-modify-write, or a purge's look-then-delete, waits for them and keeps later
+    ones out. Cheaper for the plain write than a lock: no task switch unless another task is alone inside."""
+
+    def __init__(self) -> None:
+        self._passing = 0
+        self._alone = asyncio.Lock()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def is_taken(self) -> bool:
+        return self._alone.locked()
+
+    def try_enter(self) -> bool:
+        """Enter without waiting, if no task is alone inside."""
+        if self._alone.locked():
+            return False
+        self._passing += 1
+        if self._passing == 1:
+            self._empty.clear()
+        return True
+
+    async def __aenter__(self) -> None:
+        while not self.try_enter():
+            async with self._alone:
+                pass
+
+    async def __aexit__(self, *error: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        self._passing -= 1
+        if not self._passing:
+            self._empty.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        async with self._alone:
+            await self._empty.wait()
+            yield
 
 
 class SlateStore(AsyncStore):
@@ -38,9 +78,9 @@ class SlateStore(AsyncStore):
         state: State,
         handle: Guarded,
         admin: Guarded,
-        recorder: Any,
-        lock: WriterLock | None,
         deadline: Deadline,
+        recorder: Any = None,
+        lock: WriterLock | None = None,
     ) -> None:
         self.gate: Gate
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
@@ -60,8 +100,11 @@ class SlateStore(AsyncStore):
         raw: bytes | None = await handle.get(self.prefix + key)
         return raw
 
+    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [await self.fetch_from(self.handle, key) for key in keys]
+
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
-        return Source(handle, keys, self.prefix)
+        return Source(handle, [keys], self.prefix)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
         return self.chunks_from(await self.handle.snapshot(), keys)
@@ -69,8 +112,7 @@ class SlateStore(AsyncStore):
     async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
         check_key(key)
         state, clock = self.state, self.state.clock
-        if state.closed:
-            raise StoreClosed(f"{self.url} is closed")
+        state.check_open()
         now_ms = clock.now_ms()
         if now_ms - state.mark_ms >= self.mark_step_ms:
             await self.save_mark(now_ms)
@@ -91,25 +133,20 @@ class SlateStore(AsyncStore):
         found = state.visible(key, raw, moment.now_ms, include_expired)
         return None if found is None else found.value
 
-    async def pin(self) -> AsyncSnapshot:
-        self._check_views()
-        now_ms = self.read_ms()
-        return AsyncSnapshot(self, await self.handle.snapshot(), now_ms)
+    async def pin(self) -> Any:
+        if self.state.options.read_only:
+            raise Unsupported(
+                "a SlateDB store opened read-only has no snapshots",
+                hint="open it for writing, or read it directly",
+            )
+        return await self.handle.snapshot()
 
     async def transaction(self) -> AsyncTransaction:
         self.state.check_writable()
-        self._check_views()
         with self.state.engine_errors():
             now_ms = self.read_ms()
             level = self._slatedb.IsolationLevel.SERIALIZABLE_SNAPSHOT
             return AsyncTransaction(self, await self.handle.begin(level), now_ms)
-
-    def _check_views(self) -> None:
-        if self.state.options.read_only:
-            raise Unsupported(
-                "a SlateDB store opened read-only has no snapshots or transactions",
-                hint="open it for writing, or read it directly",
-            )
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = await self.handle.get(meta_key(name))
@@ -213,8 +250,8 @@ class SlateStore(AsyncStore):
 
     # Keeping house
 
-    def new_purge(self, budget: Budget, stop: threading.Event | None) -> SlatePurge:
-        return SlatePurge(self, budget, stop)
+    def new_purge(self, budget: Budget) -> SlatePurge:
+        return SlatePurge(self, budget)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
