@@ -259,22 +259,3 @@ def test_the_backlog_of_a_stopped_purge_is_not_known(opener: Opener, clock: Manu
     assert math.isnan(opener.metric("lapse_kv_oldest_expired_timestamp_seconds"))
     assert store.purge().purged == 30
     assert opener.metric("lapse_kv_backlog_rows") == 0
-
-
-def test_cold_parts_are_compacted_when_they_are_old(opener: Opener, clock: ManualClock) -> None:
-    """The interval is real time, the age of files; a nanosecond's worth makes every file old."""
-    store = opener()
-    fill(store, 1000, b"k", "1 hour")
-    store.close()
-    store = opener(periodic_compaction_interval="1000 days")
-    assert store.purge().bytes_compacted == 0
-    store.close()
-    clock.advance(2 * HOUR)
-    store = opener(periodic_compaction_interval="1 millisecond")
-    store.flush()
-    first = store.purge()
-    assert first.purged == 1000
-    store.close()
-    store = opener(periodic_compaction_interval="1 millisecond")
-    assert store.purge().bytes_compacted > 0
-    assert list(store.scan(include_expired=True)) == []

@@ -132,12 +132,11 @@ class Store(Reader, Writer, Block, Protocol):
     def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
         """Remove rows that are expired, on an idle store as well.
 
-        Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the
-        store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
-        `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
-        files are searched for them, and `complete` says whether all that happened in this time. Where files cannot be
-        searched (object stores) it can be true without that, and `verification.unchecked` says so. Once
-        `stop` is set the purge ends at its next step and leaves the rest for another one.
+        Without `within` the rows are removed and the engine frees their bytes in its own time. With `within` flush,
+        compaction and garbage collection are driven until the bytes are gone, the store's files are searched for them,
+        and `complete` says whether all that happened in this time. Where files cannot be searched (object stores) it
+        can be true without that, and `verification.unchecked` says so. Once `stop` is set the purge ends at its next
+        step and leaves the rest for another one.
         """
         ...
 

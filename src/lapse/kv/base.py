@@ -22,7 +22,7 @@ from lapse.kv.budget import Budget, PurgeLimits
 from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value
 from lapse.kv.options import DurationLike, MergeFunction
 from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
-from lapse.kv.row import header
+from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, read_default
 from lapse.kv.units import EMPTY, Written, pack_units, read_written
@@ -80,7 +80,7 @@ class AsyncStore(AsyncReader):
 
     @abstractmethod
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
-        """One row, header included. The caller is alone inside the gate."""
+        """One row, header included. The caller is inside the gate."""
 
     @abstractmethod
     async def delete_rows(self, keys: Sequence[bytes]) -> None:
@@ -172,15 +172,14 @@ class AsyncStore(AsyncReader):
         state.stamps.clear()
         for view in list(self.views):
             view.release()
-        with state.engine_errors():
-            try:
-                if not state.options.read_only:
-                    notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
-                    if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
-                        notes[stored.WRITTEN_KEY] = state.written.to_bytes()
-                    await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
-            finally:
-                await self.let_go()
+        try:
+            if not state.options.read_only:
+                notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
+                if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
+                    notes[stored.WRITTEN_KEY] = state.written.to_bytes()
+                await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
+        finally:
+            await self.let_go()
 
     @property
     def _names_its_owner(self) -> bool:
@@ -205,11 +204,10 @@ class AsyncStore(AsyncReader):
         return self.state.clock.now_ms()
 
     async def snapshot(self) -> AsyncSnapshot:
-        with self.state.engine_errors():
-            await self.save_mark(self.read_ms())
-            async with self.gate:
-                now_ms = self.read_ms()
-                return AsyncSnapshot(self, await self.pin(), now_ms)
+        await self.save_mark(self.read_ms())
+        async with self.gate:
+            now_ms = self.read_ms()
+            return AsyncSnapshot(self, await self.pin(), now_ms)
 
     async def transaction(self) -> AsyncTransaction:
         raise Unsupported(
@@ -220,32 +218,30 @@ class AsyncStore(AsyncReader):
     async def stats(self, *, count: bool = False) -> Stats:
         state = self.state
         state.check_open()
-        with state.engine_errors():
-            census = await self.count() if count else None
-            if census is not None:
-                state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
-            return Stats(
-                url=self.url,
-                engine=state.url.engine,
-                format_version=state.format.version,
-                default_ttl=None if state.default is None else str(state.default),
-                rows=self.estimated_rows() if census is None else census.rows,
-                expired=None if census is None else census.expired,
-                oldest_expired=None if census is None else census.oldest_expired,
-                unreadable=None if census is None else census.unreadable,
-                paused=await self.paused(),
-                counted=count,
-                bytes=await self.size(),
-                open_snapshots=state.open_readers,
-                clock_mark=from_millis(max(state.mark_ms, 0)),
-                last_purge=await self._last_purge(),
-            )
+        census = await self.count() if count else None
+        if census is not None:
+            state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
+        return Stats(
+            url=self.url,
+            engine=state.url.engine,
+            format_version=state.format.version,
+            default_ttl=None if state.default is None else str(state.default),
+            rows=self.estimated_rows() if census is None else census.rows,
+            expired=None if census is None else census.expired,
+            oldest_expired=None if census is None else census.oldest_expired,
+            unreadable=None if census is None else census.unreadable,
+            paused=await self.paused(),
+            counted=count,
+            bytes=await self.size(),
+            open_snapshots=state.open_readers,
+            clock_mark=from_millis(max(state.mark_ms, 0)),
+            last_purge=await self._last_purge(),
+        )
 
     async def preview(self) -> Preview:
         self.state.check_open()
-        with self.state.engine_errors():
-            census = await self.count()
-            return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
+        census = await self.count()
+        return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:
         self.state.check_open()
@@ -268,7 +264,15 @@ class AsyncStore(AsyncReader):
     # Writing
 
     async def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
-        await self.put_many([(key, value)], ttl)
+        self.state.check_writable()
+        check_key(key)
+        check_value(value)
+        async with self.gate:
+            self.state.check_writable()
+            now_ms = self.state.clock.now_ms()
+            await self.save_mark(now_ms)
+            stamp = self.state.stamp(ttl, now_ms)
+            await self.put_row(key, stamp.head + value, stamp)
 
     async def put_many(
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
@@ -284,20 +288,18 @@ class AsyncStore(AsyncReader):
     async def write_all(self, rows: Sequence[Any], ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
         async with self.gate:
             self.state.check_writable()
-            with self.state.engine_errors():
-                return await self.write(rows, ttl, deletes)
+            return await self.write(rows, ttl, deletes)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         self.state.check_writable()
         async with self.gate.alone():
             now_ms = self.state.clock.now_ms()
             stamp = self.state.stamp(ttl, now_ms)
-            found = await self.row(key, now_ms)
+            found = await self._live_row(key, now_ms)
             if found is None:
                 return False
             head = header(created_ms=found.created_ms, expires_ms=stamp.expires_ms)
-            with self.state.engine_errors():
-                await self.put_row(key, head + found.value, stamp)
+            await self.put_row(key, head + found.value, stamp)
             return True
 
     async def persist(self, key: bytes) -> bool:
@@ -309,15 +311,17 @@ class AsyncStore(AsyncReader):
         check_value(operand)
         self.state.check_ttl(ttl)
         while True:
-            found = await self.row(key, self.state.clock.now_ms())
+            found = await self._live_row(key, self.state.clock.now_ms())
             value = check_value(await self.call(function, None if found is None else found.value, operand))
             async with self.gate.alone():
                 now_ms = self.state.clock.now_ms()
-                if await self.row(key, now_ms) == found:  # else another write came in between, or it has expired
+                if await self._live_row(key, now_ms) == found:  # else another write came in between, or it has expired
                     stamp = self.state.stamp(ttl, now_ms)
-                    with self.state.engine_errors():
-                        await self.put_row(key, stamp.head + value, stamp)
+                    await self.put_row(key, stamp.head + value, stamp)
                     return value
+
+    async def _live_row(self, key: bytes, now_ms: int) -> Row | None:
+        return self.state.visible(key, await self.fetch_from(self.handle, check_key(key)), now_ms, False)
 
     def batch(self) -> AsyncBatch:
         self.state.check_writable()
@@ -340,17 +344,15 @@ class AsyncStore(AsyncReader):
 
     async def _set_meta(self, name: bytes, value: bytes) -> None:
         self.state.check_writable()
-        with self.state.engine_errors():
-            await self.put_meta({name: value})
+        await self.put_meta({name: value})
         await self.flush()
 
     async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
         self.state.check_writable()
         budget = Budget(**limits)
         try:
-            with self.state.engine_errors():
-                async with self.purge_gate.alone():
-                    result = await self.new_purge(budget).run()
+            async with self.purge_gate.alone():
+                result = await self.new_purge(budget).run()
         except Exception:
             self.state.metrics.purge_failed()
             raise
@@ -366,8 +368,7 @@ class AsyncStore(AsyncReader):
     async def flush(self) -> None:
         self.state.check_open()
         if not self.state.options.read_only:
-            with self.state.engine_errors():
-                await self.sync()
+            await self.sync()
 
 
 class AsyncBatch(AsyncBlock):

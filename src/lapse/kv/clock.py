@@ -51,10 +51,11 @@ class StoreClock:
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
+        return self.present().now_ms
+
+    def present(self) -> Moment:
         moment = self.moment
-        if self.read_ns() < moment.ends_ns:
-            return moment.now_ms
-        return self.advance().now_ms
+        return moment if self.read_ns() < moment.ends_ns else self.advance()
 
     def advance(self) -> Moment:
         """The present moment, or the latest if the clock went back."""
@@ -98,12 +99,9 @@ class StoreClock:
         self.moment = moment_at(max(now_ms, self.moment.now_ms))
 
 
-class StoppedClock:
+class StoppedClock(StoreClock):
     """The time of a snapshot: its only moment does not end."""
 
     def __init__(self, now_ms: int) -> None:
         self.moment = Moment(now_ms=now_ms, ends_ns=1, live_from=live_from(now_ms))
-        self.read_ns: Callable[[], int] = int  # that is, 0
-
-    def advance(self) -> Moment:
-        return self.moment
+        self.read_ns = int  # that is, 0

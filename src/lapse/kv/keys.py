@@ -79,10 +79,9 @@ def read_range(start: bytes | None, end: bytes | None, prefix: bytes | None) -> 
     return KeyRange(start=start, end=end)
 
 
-def check_limit(limit: int | None) -> int | None:
+def check_limit(limit: int | None) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidValue("limit", limit, "must be a whole number, 0 or more")
-    return limit
 
 
 def _successor(prefix: bytes) -> bytes | None:

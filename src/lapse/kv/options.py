@@ -19,8 +19,6 @@ MergeFunction = Callable[[bytes | None, bytes], bytes]
 
 DurationLike = Interval | timedelta | str
 
-DEFAULT_BUDGET_BYTES = 1 << 30
-
 
 class OpenOptions(TypedDict, total=False):
     """What `lapse.kv.open` takes; `docs/kv.md` says what each means."""
@@ -32,8 +30,7 @@ class OpenOptions(TypedDict, total=False):
     trust_clock: bool
     merge: MergeFunction | None
     snapshot_lifetime: DurationLike
-    periodic_compaction_interval: DurationLike | None
-    compaction_budget_bytes: int
+    compaction_budget_bytes: int | None
     read_only: bool
     create: bool
     take_over: bool
@@ -56,8 +53,7 @@ class Options:
         self.trust_clock = given.get("trust_clock", False)
         self.merge = given.get("merge")
         self.snapshot_lifetime_ms = _fixed_ms(given.get("snapshot_lifetime", "15 minutes"), "snapshot_lifetime")
-        self.compact_after_s = _seconds(given.get("periodic_compaction_interval"), "periodic_compaction_interval")
-        self.compaction_budget_bytes = given.get("compaction_budget_bytes", DEFAULT_BUDGET_BYTES)
+        self.compaction_budget_bytes = given.get("compaction_budget_bytes")
         self.read_only = given.get("read_only", False)
         self.create = given.get("create", True)
         self.take_over = given.get("take_over", True)
@@ -66,7 +62,7 @@ class Options:
         self.registry = given.get("registry", REGISTRY)
         if self.merge is not None and not callable(self.merge):
             raise InvalidValue("merge", self.merge, "must be a function of the existing value and the operand")
-        if self.compaction_budget_bytes <= 0:
+        if self.compaction_budget_bytes is not None and self.compaction_budget_bytes <= 0:
             raise InvalidValue("compaction_budget_bytes", self.compaction_budget_bytes, "must be more than 0")
         if self.clock_wait_s < 0:
             raise InvalidValue("clock_wait_s", self.clock_wait_s, "must not be negative")
@@ -81,7 +77,3 @@ def _fixed_ms(value: DurationLike, name: str) -> int:
     if millis is None:
         raise InvalidValue(name, value, "must not have months or years")
     return millis
-
-
-def _seconds(value: DurationLike | None, name: str) -> float | None:
-    return None if value is None else read_duration(value, name=name).interval.approximate_seconds

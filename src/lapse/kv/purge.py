@@ -18,6 +18,8 @@ from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, 
 from lapse.kv.values import PurgeResult, Verification
 from lapse.kv.verify import Sample
 
+_UNSEARCHED = "not all files were searched for purged bytes"
+_STILL_THERE = "purged bytes are still in the store's files"
 _LOOK_S = 0.1
 """How long a purge may rest without looking whether it is to stop."""
 
@@ -27,6 +29,8 @@ class Purge(ABC):
 
     keys_after_ms: int
     """Such a purge forgets the keys of rows that expire later than this: the key of a row that is gone is not kept."""
+    poll_s: float
+    """How long it waits before it looks again whether the engine has removed files."""
 
     def __init__(self, store: AsyncStore, budget: Budget) -> None:
         self._store = store
@@ -58,7 +62,8 @@ class Purge(ABC):
         try:
             units = await self._fold(written)
             await self._look_up(written)
-            verification = await self.remove_rest(units)
+            await self.remove_rest(units)
+            verification = await self.free_bytes() if self.physical else None
         finally:
             store.take_back(written)  # without waiting, after an error as well
         await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
@@ -75,9 +80,9 @@ class Purge(ABC):
 
     # What an engine does
 
-    @abstractmethod
-    async def remove_rest(self, units: Units) -> Verification | None:
-        """Remove the rows whose keys are not known, and free the bytes of all that are gone."""
+    async def remove_rest(self, units: Units) -> None:
+        """Remove the rows whose keys are not known."""
+        await self.sweep(units)
 
     @abstractmethod
     def note_due(self, units: Units, written: Written) -> Units:
@@ -91,6 +96,23 @@ class Purge(ABC):
     @abstractmethod
     def looked_up(self, keys: list[bytes]) -> None:
         """Rows of these keys, if expired, are gone."""
+
+    @abstractmethod
+    async def rewrite(self) -> None:
+        """Drive the engine until the files have no purged row any more, or a step towards it; called again until they
+        do. The first time it takes the sample of what is in them before."""
+
+    @abstractmethod
+    def why_kept(self) -> str | None:
+        """What keeps the files of before, so that waiting longer does not help."""
+
+    @abstractmethod
+    async def file_names(self) -> list[str]:
+        """Of the files that can hold a purged row."""
+
+    @abstractmethod
+    async def search(self) -> Verification:
+        """Look for the sample in the files."""
 
     # Where to look
 
@@ -131,8 +153,8 @@ class Purge(ABC):
                 self.leave_rest()
             await self._spend(len(gone))
 
-    async def sweep(self, units: Units) -> list[list[Unit]]:
-        """Read the units that can hold an expired row; returns what has become of each."""
+    async def sweep(self, units: Units) -> None:
+        """Read the units that can hold an expired row."""
         swept: list[list[Unit]] = []
         for index, unit in enumerate(units.all):
             if unit.min_ms > self.now_ms and not self.owes(unit):
@@ -145,7 +167,6 @@ class Purge(ABC):
                 swept.append(await self._sweep_unit(unit, units.end(index)))
         self.kept = join(self.after_sweep(units, swept))
         await self.save(self.kept)
-        return swept
 
     def owes(self, unit: Unit) -> bool:
         """Whether bytes of rows that have expired may be in its files, and are to be freed now."""
@@ -204,6 +225,23 @@ class Purge(ABC):
             return None, NEVER_MS
         census = await self._store.count()
         return census.expired, census.oldest_ms
+
+    async def free_bytes(self) -> Verification | None:
+        """Until the bytes are gone and the files were searched, or waiting longer does not help."""
+        found: Verification | None = None
+        while True:
+            await self.rewrite()
+            why = self.why_kept() or (self.budget.why_over if self.is_over() else None)
+            if found is None if why else not self.sample.left_of(await self.file_names()):
+                found = await self.search()
+                if found.clean and (found.unchecked is None or not self.is_over()):
+                    return found
+            if why is not None:
+                await self.save(self.kept)  # what is owed is owed still
+                is_clean = found is None or found.clean
+                self.leave_rest(f"{_UNSEARCHED if is_clean else _STILL_THERE}: {why}")
+                return found
+            await self._store.sleep(self.poll_s)
 
     # What may go
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lapse.errors import LapseError, Refused, StoreClosed, Unsupported
+from lapse.errors import Refused, StoreClosed, Unsupported
 from lapse.kv.clock import NANOS, StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
@@ -18,8 +17,6 @@ from lapse.kv.ttl import Duration, Ttl, TtlLike, expiry_ms, read_duration
 from lapse.kv.units import Group, Written
 from lapse.kv.url import StoreUrl
 
-Translate = Callable[[StoreUrl, Exception], Exception]
-"""From an error of the engine to the one that Lapse raises."""
 _KEPT_DURATIONS = 1_000
 
 
@@ -34,11 +31,8 @@ class Stamp:
 
 
 class State:
-    def __init__(
-        self, *, url: StoreUrl, options: Options, format: StoreFormat, clock: StoreClock, translate: Translate
-    ) -> None:
+    def __init__(self, *, url: StoreUrl, options: Options, format: StoreFormat, clock: StoreClock) -> None:
         self.url = url
-        self.translate = translate
         self.options = options
         self.format = format
         self.clock = clock
@@ -62,16 +56,6 @@ class State:
         self.check_open()
         if self.options.read_only:
             raise Refused(f"{self.url} was opened read-only", hint="open it without read_only=True")
-
-    @contextmanager
-    def engine_errors(self) -> Iterator[None]:
-        """The engine's errors become Lapse's."""
-        try:
-            yield
-        except LapseError:
-            raise
-        except Exception as error:
-            raise self.translate(self.url, error) from error
 
     # TTLs. The caller holds the lock under which rows are written.
 

@@ -125,7 +125,7 @@ def test_a_store_larger_than_the_budget_of_compaction_is_not_called_purged(tmp_p
     with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
         store.put_many([(b"k%d" % i, b"v") for i in range(2000)], ttl="1 second")
     time.sleep(1.1)  # SlateDB's compaction knows no clock but the system's
-    config = PurgerConfig(stores=(url,), periodic_compaction_interval="1 day", compaction_budget_bytes=1)
+    config = PurgerConfig(stores=(url,), compaction_budget_bytes=1)
     result = Purger(config).run_once().purged[url]
     assert not result.complete
     assert "compaction_budget_bytes" in result.reasons[0]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lapse.errors import DatabaseError, ForeignStore, MissingExtra, NotFound, StoreClosed, StoreLocked
+from lapse.errors import DatabaseError, ForeignStore, LapseError, MissingExtra, NotFound, StoreClosed, StoreLocked
 from lapse.kv.options import Options
 from lapse.kv.url import StoreUrl
 
@@ -39,6 +41,45 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     if type(error) is Exception:  # what rocksdict raises for every status RocksDB returns
         return DatabaseError(f"{url}: {text}")
     return error
+
+
+@contextmanager
+def lapse_errors(url: StoreUrl) -> Iterator[None]:
+    try:
+        yield
+    except LapseError:
+        raise
+    except Exception as error:
+        raise translate(url, error) from error
+
+
+class Handle:
+    """A database or a column family of the engine, whose calls raise Lapse's errors. `raw` is it itself, for calls that
+    must be as quick as they can; None once it is closed."""
+
+    def __init__(self, raw: Any, url: StoreUrl) -> None:
+        self.raw = raw
+        self._url = url
+
+    def __getattr__(self, name: str) -> Any:
+        if self.raw is None:
+            raise StoreClosed(f"{self._url} is closed")
+        method = getattr(self.raw, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            with lapse_errors(self._url):
+                return method(*args, **options)
+
+        return call
+
+    def close(self) -> None:
+        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it."""
+        raw, self.raw = self.raw, None
+        try:
+            if raw is not None:
+                raw.close()
+        finally:
+            del raw
 
 
 def options(rocksdict: Any, *, create: bool = False) -> Any:

@@ -8,15 +8,14 @@ oldest first, each over the ones before. A crash in the middle leaves the bucket
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from lapse.errors import LapseError, Refused, StoreError
+from lapse.errors import Refused, StoreError
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
-from lapse.kv.rocksdb.engine import META_FAMILY, is_empty, load, open_database, translate
+from lapse.kv.rocksdb.engine import META_FAMILY, Handle, is_empty, lapse_errors, load, open_database
 from lapse.kv.rocksdb.store import RocksStore
 from lapse.kv.rocksdb.views import Pin, PinnedRows
 from lapse.kv.row import TOMBSTONE, unpack
@@ -28,10 +27,10 @@ _BUCKET = "bucket-"
 
 
 async def open_store(url: StoreUrl, options: Options) -> RocksStore:
-    try:
-        database = open_database(url, options)
+    with lapse_errors(url):
+        database = Handle(open_database(url, options), url)
         try:
-            meta = database.get_column_family(META_FAMILY)
+            meta = Handle(database.get_column_family(META_FAMILY), url)
             try:
                 return await _open(url, options, database, meta)
             except BaseException:
@@ -40,13 +39,9 @@ async def open_store(url: StoreUrl, options: Options) -> RocksStore:
         except BaseException:
             database.close()
             raise
-    except LapseError:
-        raise
-    except Exception as error:
-        raise translate(url, error) from error
 
 
-async def _open(url: StoreUrl, options: Options, database: Any, meta: Any) -> RocksStore:
+async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle) -> RocksStore:
     clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
     raw = meta.get(stored.FORMAT_KEY)
     if raw is None and (options.read_only or not is_empty(database)):
@@ -61,13 +56,13 @@ async def _open(url: StoreUrl, options: Options, database: Any, meta: Any) -> Ro
         if not options.trust_clock:
             clock.resume(mark_ms, wait_s=options.clock_wait_s)
         format = await _without_buckets(url, database, meta, format)
-    state = State(url=url, options=options, format=format, clock=clock, translate=translate)
+    state = State(url=url, options=options, format=format, clock=clock)
     store = RocksStore(state=state, database=database, meta_family=meta)
     await store.start(is_new=raw is None, mark_ms=mark_ms)
     return store
 
 
-async def _without_buckets(url: StoreUrl, database: Any, meta: Any, format: StoreFormat) -> StoreFormat:
+async def _without_buckets(url: StoreUrl, database: Handle, meta: Handle, format: StoreFormat) -> StoreFormat:
     """A process may have been killed between the conversion and the end of the buckets."""
     names = [name for name in load().Rdict.list_cf(str(url.path)) if name.startswith(_BUCKET)]
     if format.bucket_ms:
@@ -87,7 +82,7 @@ async def _without_buckets(url: StoreUrl, database: Any, meta: Any, format: Stor
     return format
 
 
-async def _copy(database: Any, name: str) -> None:
+async def _copy(database: Handle, name: str) -> None:
     rocksdict, family = load(), database.get_column_family(name)
     pin = Pin(family)
     try:

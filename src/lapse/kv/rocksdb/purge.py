@@ -6,7 +6,6 @@ Compaction has to be driven: on its own the engine leaves an idle store as it is
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,6 @@ from lapse.kv.verify import check, take_sample
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
-_POLL_S = 0.01
-_UNLINK_S = 0.2
 _SLICE_BYTES = 128 * 1024 * 1024
 """Rewritten in one step, about a second: what a purge may take to stop."""
 
@@ -34,6 +31,8 @@ Table = dict[str, Any]
 
 
 class RocksPurge(Purge):
+    poll_s = 0.01
+
     def __init__(self, store: RocksStore, budget: Budget) -> None:
         super().__init__(store, budget)
         self.store = store
@@ -42,6 +41,8 @@ class RocksPurge(Purge):
         """Ranges whose files are to be rewritten: units, and single keys."""
         self._owed_ms: list[int] = []
         """What each unit owes until then, the keys in it included."""
+        self._fresh: list[Unit] = []
+        """The units once that is done: they begin with rows that live, and owe only what these will."""
 
     def note_due(self, units: Units, written: Written) -> Units:
         if self.physical:
@@ -60,41 +61,37 @@ class RocksPurge(Purge):
         if self.physical:
             self._owed += [KeyRange(start=key, end=key + b"\0") for key in keys]
 
-    async def remove_rest(self, units: Units) -> Verification | None:
-        swept = await self.sweep(units)
-        if self.physical:
-            return await self._free_bytes(units, swept)
-        if self.state.options.compact_after_s is not None:
-            self._compact_aged(self.state.options.compact_after_s)
-        return None
-
     def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
         kept: list[Unit] = []
+        fresh: list[Unit] = []
+        owed = {keys.start for keys in self._owed}
         for unit, owed_ms, parts in zip(units.all, self._owed_ms, swept, strict=True):
-            parts = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
-            kept += [replace(parts[0], start=unit.start), *parts[1:]]
+            owing = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
+            kept += [replace(owing[0], start=unit.start), *owing[1:]]
+            if (unit.start or None) in owed and not self.unfinished:
+                fresh += [replace(part, owed_ms=part.min_ms, start=part.start if part.rows else b"") for part in parts]
+            else:
+                fresh += [replace(parts[0], start=unit.start), *parts[1:]]
+        self._fresh = join(fresh)
         return kept
 
-    # Compacting
+    # Freeing and proving
 
-    def _compact_aged(self, interval_s: float) -> None:
-        """Rewrite tables that were not for `interval_s`, oldest first, up to the store's budget."""
-        written_s: list[tuple[float, Table]] = []
-        for table in self._tables():
-            try:
-                written_s.append(((self.store.path / _name(table)).stat().st_mtime, table))
-            except FileNotFoundError:
-                continue
-        for modified_s, table in sorted(written_s, key=lambda item: item[0]):
-            too_much = self.compacted + table["size"] > self.state.options.compaction_budget_bytes
-            if modified_s > time.time() - interval_s or self.is_over() or (too_much and self.compacted):
-                break
-            family = self.store.meta_family if _is_own(table) else self.store.handle
-            _compact(family, table["start_key"], table["end_key"] + b"\0")
-            self.compacted += table["size"]
+    async def rewrite(self) -> None:
+        """The engine removes files in a thread of its own: where none is left in use, that is waited for."""
+        if not self.sample.files:
+            self.store.handle.flush_wal(False)
+            take_sample(self.sample, self._files()[0], is_over=self.is_over)
+        elif self.sample.left_of(await self.file_names()) and not self.sample.left_of(map(_name, self._tables())):
+            return
+        self._flush()
+        self._rewrite_owed()
+        if not self.is_over():
+            await self._forget_keys()
 
     def _rewrite_owed(self) -> None:
-        """Each table once: many keys may lie in one. Those of the last level are rewritten, too."""
+        """Each table once: many keys may lie in one. One that overlaps no other is moved to the last level as it is, so
+        it is still there, and rewritten from there the next time."""
         fresh: set[str] = set()
         for keys in self._owed:
             tables = [table for table in self._tables() if _overlaps(table, keys)]
@@ -108,34 +105,6 @@ class RocksPurge(Purge):
             self.compacted += sum(table["size"] for table in tables if not _is_own(table))
             fresh |= {_name(table) for table in self._tables() if _overlaps(table, keys)} - before
 
-    def _tables(self) -> list[Table]:
-        tables: list[Table] = self.store.handle.live_files()
-        return tables
-
-    # Freeing and proving
-
-    async def _free_bytes(self, units: Units, swept: list[list[Unit]]) -> Verification:
-        store = self.store
-        store.handle.flush_wal(False)
-        take_sample(self.sample, self._files()[0], is_over=self.is_over)
-        # A file that overlaps no other is moved to the last level as it is; only from there is it rewritten.
-        for attempt in range(3):
-            self._flush()
-            self._rewrite_owed()
-            if not self.is_over():
-                await self._forget_keys(units, swept)
-            found = self._wait_for_unlinking(_UNLINK_S if attempt < 2 else self.budget.left_s)
-            if found.clean or self._has_views() or self.is_over():
-                break
-        if not found.clean or found.unchecked is not None:
-            await self.save(self.kept)  # what is owed is owed still
-        if not found.clean:
-            why = "open snapshots or scans keep them" if self._has_views() else self.budget.why_over
-            self.leave_rest(f"purged bytes are still in the store's files: {why}")
-        elif found.unchecked is not None:
-            self.leave_rest(f"not all files were searched for purged bytes: {self.budget.why_over}")
-        return found
-
     def _flush(self) -> None:
         """A mark is written first, so that there is something to flush and the log is changed."""
         store = self.store
@@ -144,17 +113,10 @@ class RocksPurge(Purge):
             store.handle.flush()
             store.meta_family.flush()
 
-    async def _forget_keys(self, units: Units, swept: list[list[Unit]]) -> None:
-        """Units whose files were rewritten begin with rows that live, and owe only what these will. The engine's log
-        for people, which names the ranges that were compacted, is emptied."""
-        owed = {keys.start for keys in self._owed}
-        fresh: list[Unit] = []
-        for unit, parts in zip(units.all, swept, strict=True):
-            if (unit.start or None) in owed and not self.unfinished:
-                fresh += [replace(part, owed_ms=part.min_ms, start=part.start if part.rows else b"") for part in parts]
-            else:
-                fresh += [replace(parts[0], start=unit.start), *parts[1:]]
-        await self.save(join(fresh))
+    async def _forget_keys(self) -> None:
+        """Keys are in the units, in tables of Lapse's own, and in the engine's log for people, which names the ranges
+        that were compacted."""
+        await self.save(self._fresh)
         self._flush()
         _compact(self.store.meta_family, None, None)
         for file in self.store.path.glob("LOG*"):
@@ -163,32 +125,29 @@ class RocksPurge(Purge):
             else:
                 file.unlink(missing_ok=True)
 
-    def _files(self) -> tuple[list[Path], list[Path], int]:
-        """Files that can hold purged rows, files that can hold keys, and how many tables can hold neither."""
+    def why_kept(self) -> str | None:
+        return "open snapshots or scans keep them" if any(view.is_open for view in list(self.store.views)) else None
+
+    async def file_names(self) -> list[str]:
+        return [file.name for file in self._files()[0]]
+
+    async def search(self) -> Verification:
+        files, elsewhere = self._files()
+        manifests = [*self.store.path.glob("MANIFEST*"), *files]
+        return check(self.sample, files, is_over=self.is_over, manifests=manifests, elsewhere=elsewhere)
+
+    def _files(self) -> tuple[list[Path], int]:
+        """Files that can hold purged rows, and how many tables cannot."""
         elsewhere = {
             _name(table)
             for table in self._tables()
             if not _is_own(table) and not any(_overlaps(table, keys) for keys in self._owed)
         }
-        files = [file for file in self.store.data_files() if file.name not in elsewhere]
-        return files, [*self.store.path.glob("MANIFEST*"), *files], len(elsewhere)
+        return [file for file in self.store.data_files() if file.name not in elsewhere], len(elsewhere)
 
-    def _wait_for_unlinking(self, at_most_s: float) -> Verification:
-        """RocksDB removes files in a thread of its own."""
-        until_s = time.monotonic() + min(at_most_s, self.budget.left_s)
-        while True:
-            files, manifests, elsewhere = self._files()
-            left = self.sample.left_of(file.name for file in files)
-            is_last = self.is_over() or self._has_views() or time.monotonic() >= until_s
-            if not left or is_last:
-                found = check(self.sample, files, is_over=self.is_over, manifests=manifests, elsewhere=elsewhere)
-                if found.clean or is_last:
-                    return found
-            time.sleep(_POLL_S)
-
-    def _has_views(self) -> bool:
-        """Whether an open scan or snapshot keeps files of the engine alive."""
-        return any(view.is_open for view in list(self.store.views))
+    def _tables(self) -> list[Table]:
+        tables: list[Table] = self.store.handle.live_files()
+        return tables
 
 
 def _compact(family: Any, start: bytes | None, end: bytes | None) -> None:

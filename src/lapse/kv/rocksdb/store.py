@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapse.errors import LapseError, StoreClosed
+from lapse.errors import LapseError
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.budget import Budget
 from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_keys, check_value
 from lapse.kv.options import MergeFunction
 from lapse.kv.reads import Chunks
-from lapse.kv.rocksdb.engine import load
+from lapse.kv.rocksdb.engine import Handle, lapse_errors, load, translate
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.rocksdb.views import Cursor, Pin, PinnedRows
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
@@ -52,7 +52,7 @@ class RocksStore(AsyncStore):
     mark_step_ms = 1_000
     purge_batch_rows = 1_000
 
-    def __init__(self, *, state: State, database: Any, meta_family: Any) -> None:
+    def __init__(self, *, state: State, database: Handle, meta_family: Handle) -> None:
         self.lock = threading.RLock()
         gates = ThreadGate(self.lock), ThreadGate(threading.Lock())
         super().__init__(state=state, handle=database, gate=gates[0], purge_gate=gates[1])
@@ -217,24 +217,11 @@ class RocksStore(AsyncStore):
             await super().close()
 
     async def let_go(self) -> None:
-        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it any
-        more."""
-        database, meta_family = self.handle, self.meta_family
-        self.handle = self.meta_family = _Closed()
-        try:
-            meta_family.close()
-        finally:
+        with lapse_errors(self.state.url):
             try:
-                database.close()
+                self.meta_family.close()
             finally:
-                del database, meta_family
-
-
-class _Closed:
-    """What is left of a database that was let go of."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise StoreClosed("the store is closed")
+                self.handle.close()
 
 
 # `get` and `put`: what is done for each row is next to nothing, so everything else counts. They are closures and not
@@ -244,7 +231,7 @@ class _Closed:
 
 def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
     """A live row is told by one comparison."""
-    state, fetch, save_mark, translate = store.state, store.handle.get, store.save_mark_now, store.state.translate
+    state, fetch, save_mark = store.state, store.handle.raw.get, store.save_mark_now
     clock, read_ns = state.clock, state.clock.read_ns
     live_end, where, header_bytes, lowest, most = LIVE_END, VALUE, HEADER_BYTES, LOWEST_KEY, MAX_KEY_BYTES
 
@@ -276,7 +263,7 @@ def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
 
 def _quick_put(store: RocksStore) -> Callable[..., None]:
     """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
-    state, write, save_mark, translate = store.state, store.handle.put, store.save_mark_now, store.state.translate
+    state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
     clock, read_ns, acquire, release = state.clock, state.clock.read_ns, store.lock.acquire, store.lock.release
     default, lowest, most = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES
     known: Any = state.stamps.get

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, is_clock_error, load
+from lapse.errors import ClockBehind
+from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, load
 from lapse.kv.verify import IsOver
 
 _POLL_S = 0.02
@@ -16,7 +18,6 @@ _ATTEMPTS = 5
 """The engine's own scheduler may take the same files at the same moment; then ours is tried again."""
 
 _CLOCK_PATIENCE_S = 1.0
-_ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +26,6 @@ class Part:
 
     id: str | int
     bytes: int
-    created_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class Tree:
     def bytes(self) -> int:
         return sum(part.bytes for part in self.parts)
 
-    def oldest_within(self, budget_bytes: int) -> tuple[Part, ...]:
+    def oldest_within(self, budget_bytes: float) -> tuple[Part, ...]:
         """Only neighbours may be compacted together. The oldest is taken whatever its size."""
         taken: list[Part] = []
         for part in reversed(self.parts):
@@ -52,33 +52,13 @@ class Tree:
 
 
 def trees(manifest: Any) -> list[Tree]:
-    cut = [(b"", manifest), *((segment.prefix, segment) for segment in manifest.segments)]
-    next_run = max((run.id for _, tree in cut for run in tree.compacted), default=-1) + 1
-    found = [
-        Tree(
-            segment=segment,
-            parts=(
-                *(_part(view, [view]) for view in tree.l0),
-                *(_part(run, run.sst_views) for run in tree.compacted),
-            ),
-            next_run=next_run,
-        )
-        for segment, tree in cut
+    found = [(b"", manifest), *((segment.prefix, segment) for segment in manifest.segments)]
+    next_run = max((run.id for _, tree in found for run in tree.compacted), default=-1) + 1
+    cut = [
+        (segment, tuple(Part(id=it.id, bytes=it.estimated_size_bytes) for it in (*tree.l0, *tree.compacted)))
+        for segment, tree in found
     ]
-    return [tree for tree in found if tree.parts]
-
-
-def _part(source: Any, views: list[Any]) -> Part:
-    created_ms = min((_ulid_ms(view.sst.id.value) for view in views), default=0)
-    return Part(id=source.id, bytes=source.estimated_size_bytes, created_ms=created_ms)
-
-
-def _ulid_ms(ulid: str) -> int:
-    """When a table was written: the first ten digits of its name."""
-    millis = 0
-    for digit in ulid[:10].upper():
-        millis = millis * 32 + _ULID_DIGITS.index(digit)
-    return millis
+    return [Tree(segment=segment, parts=parts, next_run=next_run) for segment, parts in cut if parts]
 
 
 async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
@@ -88,29 +68,18 @@ async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
     await handle.flush_with_options(slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE))
 
 
-async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
-    """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
+async def compact(admin: Any, segment: bytes, *, is_over: IsOver, budget_bytes: float = inf) -> tuple[int, bool]:
+    """Rewrite a tree into one run, or its oldest parts if it is larger than the budget. Returns how many bytes that
+    were, 0 if the engine was not done in time, and whether it was all of the tree."""
     for _ in range(_ATTEMPTS):
         found = trees(await admin.read_manifest(None))
         tree = next((tree for tree in found if tree.segment == segment), None)
         if tree is None or is_over():
             break
-        if await _run(admin, tree, tree.parts, is_over):
-            return tree.bytes
-    return 0
-
-
-async def compact_aged(admin: Any, *, interval_s: float, budget_bytes: int, is_over: IsOver) -> int:
-    """Rewrite what has not been rewritten for `interval_s`, the oldest of each tree up to a budget; returns the
-    bytes."""
-    compacted, due_ms = 0, (time.time() - interval_s) * 1000
-    for tree in trees(await admin.read_manifest(None)):
-        if is_over() or compacted >= budget_bytes or min(part.created_ms for part in tree.parts) > due_ms:
-            continue
-        parts = tree.oldest_within(budget_bytes - compacted)
+        parts = tree.oldest_within(budget_bytes)
         if await _run(admin, tree, parts, is_over):
-            compacted += sum(part.bytes for part in parts)
-    return compacted
+            return sum(part.bytes for part in parts), parts == tree.parts
+    return 0, False
 
 
 async def _run(admin: Any, tree: Tree, parts: tuple[Part, ...], is_over: IsOver) -> bool:
@@ -140,12 +109,12 @@ async def _run(admin: Any, tree: Tree, parts: tuple[Part, ...], is_over: IsOver)
 async def _submit(admin: Any, spec: Any) -> Any:
     """The engine's background work may tick its clock between reading the time here and using it: asked again,
     it has a later time. A clock that is really behind stays behind, and is an error."""
-    slatedb, patience_s = load(), time.monotonic() + _CLOCK_PATIENCE_S
+    patience_s = time.monotonic() + _CLOCK_PATIENCE_S
     while True:
         try:
             return await admin.submit_compaction(spec)
-        except slatedb.Error.Invalid as error:
-            if not is_clock_error(error) or time.monotonic() >= patience_s:
+        except ClockBehind:
+            if time.monotonic() >= patience_s:
                 raise
         await asyncio.sleep(_POLL_S)
 

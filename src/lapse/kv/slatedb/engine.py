@@ -61,16 +61,11 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
         return TransactionConflict(f"{url}: {text}", hint="run the transaction again")
     if isinstance(error, errors.Unavailable):
         return DatabaseUnavailable(f"{url}: {text}")
-    if is_clock_error(error):
+    if isinstance(error, errors.Invalid) and "clock tick" in text:  # a time before one that it has already used
         return ClockBehind(f"{url}: {text}", hint="set the system's clock right")
     if isinstance(error, errors):
         return DatabaseError(f"{url}: {text}")
     return error
-
-
-def is_clock_error(error: Exception) -> bool:
-    """The engine saw a time that is before one it has already used."""
-    return isinstance(error, load().Error.Invalid) and "clock tick" in getattr(error, "message", str(error))
 
 
 def object_store(url: StoreUrl) -> tuple[Any, str]:

@@ -8,10 +8,10 @@ leaves its bucket in the batch that writes it elsewhere: a crash in the middle l
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, NotFound, Refused, StoreLocked
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound, Refused, StoreLocked
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
@@ -40,33 +40,20 @@ async def open_store(url: StoreUrl, options: Options) -> SlateStore:
         _check_may_create(url, options)
         url.path.parent.mkdir(parents=True)
     try:
-        place, name = engine.object_store(url)
-        deadline = Deadline(url, options.timeout_s)
-        opening = _Opening(
-            url=url,
-            options=options,
-            clock=StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms),
-            place=place,
-            name=name,
-            deadline=deadline,
-            admin=Guarded(load().AdminBuilder(name, place).build(), deadline),
-        )
-        return await opening.run()
-    except LapseError:
-        raise
-    except Exception as error:
+        opening = _Opening(url, options)
+    except load().Error as error:
         raise translate(url, error) from error
+    return await opening.run()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Opening:
-    url: StoreUrl
-    options: Options
-    clock: StoreClock
-    place: Any
-    name: str
-    deadline: Deadline
-    admin: Any
+    def __init__(self, url: StoreUrl, options: Options) -> None:
+        self.url = url
+        self.options = options
+        self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
+        self.place, self.name = engine.object_store(url)
+        self.deadline = Deadline(url, options.timeout_s)
+        self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.deadline)
 
     async def run(self) -> SlateStore:
         """First with a reader, which changes nothing: only a store that may be opened is opened for writing."""
@@ -140,9 +127,13 @@ class _Opening:
         await store.start(is_new=False, mark_ms=mark_ms)
         return store
 
-    def _store(self, format: StoreFormat, handle: Any, **parts: Any) -> SlateStore:
-        state = State(url=self.url, options=self.options, format=format, clock=self.clock, translate=translate)
-        return SlateStore(state=state, handle=handle, admin=self.admin, deadline=self.deadline, **parts)
+    def _store(
+        self, format: StoreFormat, handle: Any, *, recorder: Any = None, lock: WriterLock | None = None
+    ) -> SlateStore:
+        state = State(url=self.url, options=self.options, format=format, clock=self.clock)
+        return SlateStore(
+            state=state, handle=handle, admin=self.admin, deadline=self.deadline, recorder=recorder, lock=lock
+        )
 
     async def _check_unfinished(self, reader: Any) -> None:
         """A database without a single key: a process was killed while it created it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from lapse.kv import format as stored
@@ -14,9 +15,8 @@ from lapse.kv.reads import Scan
 from lapse.kv.slatedb import compaction
 from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
 from lapse.kv.units import Unit, Units, Written
-from lapse.kv.url import StoreUrl
 from lapse.kv.values import Verification
-from lapse.kv.verify import IsOver, Sample, check, take_sample
+from lapse.kv.verify import IsOver, check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
@@ -43,18 +43,16 @@ class SlatePurge(Purge):
             # What may go is what expired before the oldest snapshot that can still be read, here or elsewhere.
             self.cutoff_ms = min(self.cutoff_ms, self.now_ms - format.snapshot_lifetime_ms)
             self.hold_until_ms = self.cutoff_ms
-        self.proof = Proof(store.state.url, store.admin, self.sample, is_over=self.is_over)
+        self.poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
+        self._has_begun = self._is_owing = False
+        self._others = 0
+        """Checkpoints of other readers."""
 
-    async def remove_rest(self, units: Units) -> Verification | None:
-        if self.physical:
-            await self.sweep(units)
-            return await self._free_bytes(units)
-        if self.state.format.engine_expiry:
+    async def remove_rest(self, units: Units) -> None:
+        if self.state.format.engine_expiry and not self.physical:
             await self._compact_expired(units)
         else:
             await self.sweep(units)
-            await self._compact_aged()
-        return None
 
     def note_due(self, units: Units, written: Written) -> Units:
         for group in written.due(self.hold_until_ms):
@@ -68,6 +66,7 @@ class SlatePurge(Purge):
         """Before bytes are freed, units that owe some begin with rows that live: one rewrite then takes the keys of
         purged rows out of the units' own older versions, too. As the whole tree is rewritten, it does not matter which
         unit owes."""
+        self._is_owing = any(self.owes(unit) for unit in units.all)
         kept: list[Unit] = []
         for unit, parts in zip(units.all, swept, strict=True):
             if self.owes(unit):
@@ -87,19 +86,20 @@ class SlatePurge(Purge):
         async with store.gate.alone():
             await self._tick()
         counted = _purged_by_engine(store.recorder)
-        trees = compaction.trees(await store.admin.read_manifest(None))
-        is_aged, is_over = state.options.compact_after_s is not None, self._patience()
-        if is_aged and sum(tree.bytes for tree in trees) > state.options.compaction_budget_bytes:
-            await self._compact_aged()
-            why = "the store is larger than compaction_budget_bytes; its oldest parts were compacted"
-        else:
-            compacted = [await compaction.compact(store.admin, tree.segment, is_over=is_over) for tree in trees]
-            self.compacted = sum(compacted)
-            why = "" if all(compacted) else "the engine did not compact in time"
+        budget_bytes, is_over, why = state.options.compaction_budget_bytes or inf, self._patience(), ""
+        for tree in compaction.trees(await store.admin.read_manifest(None)):
+            compacted, is_whole = await compaction.compact(
+                store.admin, tree.segment, is_over=is_over, budget_bytes=budget_bytes - self.compacted
+            )
+            self.compacted += compacted
+            if not compacted:
+                why = self.budget.why_over if self.is_over() else "the engine did not compact in time"
+            elif not is_whole:
+                why = why or "the store is larger than compaction_budget_bytes; its oldest parts were compacted"
         self.purged += _purged_by_engine(store.recorder) - counted
         if why:
             self.can_count = False
-            self.leave_rest(self.budget.why_over if self.is_over() else why)
+            self.leave_rest(why)
             return
         async with store.gate.alone():
             await self._tick()  # until its next flush the writer would go on reading the tables of before
@@ -109,66 +109,57 @@ class SlatePurge(Purge):
         self.units_read = len(units.all)
         await self.save([replace(unit, min_ms=max(unit.min_ms, reached_ms + 1)) for unit in units.all])
 
-    async def _compact_aged(self) -> None:
-        options = self.store.state.options
-        if options.compact_after_s is not None:
-            self.compacted += await compaction.compact_aged(
-                self.store.admin,
-                interval_s=options.compact_after_s,
-                budget_bytes=options.compaction_budget_bytes,
-                is_over=self._patience(),
-            )
-
     def _patience(self) -> IsOver:
         until_s = time.monotonic() + _PATIENCE_S
         return lambda: self.is_over() or time.monotonic() >= until_s
 
     # Freeing and proving
 
-    async def _free_bytes(self, units: Units) -> Verification | None:
+    async def rewrite(self) -> None:
         store = self.store
-        await store.handle.flush()
-        await self.proof.begin()
-        if self.is_over():
-            self.leave_rest()
-            return None
-        if any(self.owes(unit) for unit in units.all):
-            await self._collect()  # the log, before as much space is needed once more
-            for tree in compaction.trees(await store.admin.read_manifest(None)):
-                self.compacted += await compaction.compact(store.admin, tree.segment, is_over=self._patience())
-            if not self.unfinished:
-                await self.save([replace(unit, owed_ms=unit.min_ms) for unit in self.kept])
-        else:
-            self.sample.files = frozenset()  # nothing was owed, so nothing has to be replaced
-        poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
-        found: Verification | None = None
-        while True:
-            # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
-            await self._collect()
-            why = self._why_not(await self._collect())
-            is_time_to_look = found is None if why is not None else not await self.proof.files_left()
-            if is_time_to_look:
-                found = await self.proof.check()
-                if found.clean and (found.unchecked is None or not self.is_over()):
-                    return found
-            if why is not None:
-                await self.save(self.kept)  # what is owed is owed still
-                if found is None or found.clean:
-                    self.leave_rest(f"not all files were searched for purged bytes: {why}")
-                else:
-                    self.leave_rest(f"purged bytes are still in the store's files: {why}")
-                return found
-            await asyncio.sleep(poll_s)
+        if not self._has_begun:
+            self._has_begun = True
+            await store.handle.flush()
+            if (path := store.state.url.path) is not None:
+                await asyncio.to_thread(take_sample, self.sample, data_files(path), is_over=self.is_over)
+            self.sample.files = frozenset(await self.file_names() if self._is_owing else ())
+            if self._is_owing and not self.is_over():
+                await self._collect()  # the log, before as much space is needed once more
+                for tree in compaction.trees(await store.admin.read_manifest(None)):
+                    self.compacted += (await compaction.compact(store.admin, tree.segment, is_over=self._patience()))[0]
+                if not self.unfinished:
+                    await self.save([replace(unit, owed_ms=unit.min_ms) for unit in self.kept])
+        # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
+        await self._collect()
+        self._others = await self._collect()
 
-    def _why_not(self, others: int) -> str | None:
-        """Why waiting longer would not help; None if it may."""
+    def why_kept(self) -> str | None:
         if self.store.state.open_readers:
             return "open snapshots or transactions keep them"
         if self._has_scans():
             return "an open scan keeps them"
-        if others:
-            return f"{others} checkpoints of other readers keep them"
-        return self.budget.why_over if self.is_over() else None
+        return f"{self._others} checkpoints of other readers keep them" if self._others else None
+
+    async def file_names(self) -> list[str]:
+        """Of the first and last key of a table, too. In an object store, of the tables: by asking what a deletion of
+        the whole database would remove, without one, which is the only listing there is. The log is left out there,
+        because its empty objects, which stay, cannot be told from others by their names."""
+        if (path := self.store.state.url.path) is not None:
+            return [file.name for file in data_files(path, ("wal", "compacted", "manifest"))]
+        return [name for name in await self.store.admin.delete_db(False) if "/compacted/" in name]
+
+    async def search(self) -> Verification:
+        url = self.store.state.url
+        if url.path is not None:
+            files, manifests = data_files(url.path), data_files(url.path, ("manifest", "compactions"))
+            return await asyncio.to_thread(check, self.sample, files, is_over=self.is_over, manifests=manifests)
+        names = await self.file_names()
+        why = "a store in memory has no files" if url.in_memory else "Lapse does not read objects"
+        return Verification(
+            files=len(names),
+            files_left=self.sample.left_of(names),
+            unchecked=f"the bytes of the objects, and which of the log's objects remain: {why}",
+        )
 
     async def _collect(self) -> int:
         """Let go of files that nothing needs; returns how many checkpoints of other readers keep some."""
@@ -193,46 +184,3 @@ class SlatePurge(Purge):
 
 def _purged_by_engine(recorder: Any) -> int:
     return sum(int(metric.value[0]) for metric in recorder.snapshot() if metric.name == _COUNTER)
-
-
-class Proof:
-    """Takes a sample before a purge and looks for it afterwards.
-
-    A directory's files are read. Of object stores the tables are listed, and the result says what was not searched.
-    """
-
-    def __init__(self, url: StoreUrl, admin: Any, sample: Sample, *, is_over: IsOver) -> None:
-        self.sample = sample
-        self._url = url
-        self._admin = admin
-        self._is_over = is_over
-
-    async def begin(self) -> None:
-        """To be called when the sample has its payloads and everything is flushed."""
-        if self._url.path is not None:
-            await asyncio.to_thread(take_sample, self.sample, data_files(self._url.path), is_over=self._is_over)
-        self.sample.files = frozenset(await self._names())
-
-    async def files_left(self) -> bool:
-        return bool(self.sample.left_of(await self._names()))
-
-    async def check(self) -> Verification:
-        path = self._url.path
-        if path is not None:
-            files, manifests = data_files(path), data_files(path, ("manifest", "compactions"))
-            return await asyncio.to_thread(check, self.sample, files, is_over=self._is_over, manifests=manifests)
-        names = await self._names()
-        why = "a store in memory has no files" if self._url.in_memory else "Lapse does not read objects"
-        return Verification(
-            files=len(names),
-            files_left=self.sample.left_of(names),
-            unchecked=f"the bytes of the objects, and which of the log's objects remain: {why}",
-        )
-
-    async def _names(self) -> list[str]:
-        """Of the files that hold rows, or the first and last key of a table. In an object store, of the tables: by
-        asking what a deletion of the whole database would remove, without one, which is the only listing there is. The
-        log is left out there, because its empty objects, which stay, cannot be told from others by their names."""
-        if self._url.path is not None:
-            return [file.name for file in data_files(self._url.path, ("wal", "compacted", "manifest"))]
-        return [name for name in await self._admin.delete_db(False) if "/compacted/" in name]

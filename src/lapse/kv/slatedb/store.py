@@ -7,21 +7,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange, check_key, check_value
 from lapse.kv.options import MergeFunction
 from lapse.kv.reads import Chunks
-from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
 from lapse.kv.slatedb.compaction import trees
-from lapse.kv.slatedb.deadline import Deadline, Guarded
+from lapse.kv.slatedb.deadline import Deadline
 from lapse.kv.slatedb.engine import SEGMENT, WriterLock, data_files, load, meta_key
 from lapse.kv.slatedb.purge import SlatePurge
 from lapse.kv.slatedb.views import AsyncTransaction, Source
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike
+from lapse.kv.ttl import NEVER_MS, TtlLike
 from lapse.kv.verify import total_bytes
 
 
@@ -39,24 +38,14 @@ class Gate:
     def is_taken(self) -> bool:
         return self._alone.locked()
 
-    def try_enter(self) -> bool:
-        """Enter without waiting, if no task is alone inside."""
-        if self._alone.locked():
-            return False
-        self._passing += 1
-        if self._passing == 1:
-            self._empty.clear()
-        return True
-
     async def __aenter__(self) -> None:
-        while not self.try_enter():
+        while self._alone.locked():
             async with self._alone:
                 pass
+        self._passing += 1
+        self._empty.clear()
 
     async def __aexit__(self, *error: object) -> None:
-        self.leave()
-
-    def leave(self) -> None:
         self._passing -= 1
         if not self._passing:
             self._empty.set()
@@ -73,18 +62,10 @@ class SlateStore(AsyncStore):
     purge_batch_rows = 100
 
     def __init__(
-        self,
-        *,
-        state: State,
-        handle: Guarded,
-        admin: Guarded,
-        deadline: Deadline,
-        recorder: Any = None,
-        lock: WriterLock | None = None,
+        self, *, state: State, handle: Any, admin: Any, deadline: Deadline, recorder: Any, lock: WriterLock | None
     ) -> None:
-        self.gate: Gate
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
-        self.admin: Any = admin
+        self.admin = admin
         self.recorder = recorder
         self.prefix = SEGMENT if state.format.segmented else b""
         self.writes = 0
@@ -109,44 +90,17 @@ class SlateStore(AsyncStore):
     async def chunks_now(self, keys: KeyRange) -> Chunks:
         return self.chunks_from(await self.handle.snapshot(), keys)
 
-    async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        check_key(key)
-        state, clock = self.state, self.state.clock
-        state.check_open()
-        now_ms = clock.now_ms()
-        if now_ms - state.mark_ms >= self.mark_step_ms:
-            await self.save_mark(now_ms)
-        try:
-            raw: bytes | None = await self.handle.get(self.prefix + key)
-        except LapseError:
-            raise
-        except Exception as error:
-            raise state.translate(state.url, error) from error
-        if raw is None:
-            return None
-        # The time is that of the answer: the row may have expired while the engine looked for it.
-        moment = clock.moment
-        if clock.read_ns() >= moment.ends_ns:
-            moment = clock.advance()
-        if moment.live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
-            return raw[VALUE]
-        found = state.visible(key, raw, moment.now_ms, include_expired)
-        return None if found is None else found.value
-
     async def pin(self) -> Any:
         if self.state.options.read_only:
-            raise Unsupported(
-                "a SlateDB store opened read-only has no snapshots",
-                hint="open it for writing, or read it directly",
-            )
+            hint = "open it for writing, or read it directly"
+            raise Unsupported("a SlateDB store opened read-only has no snapshots", hint=hint)
         return await self.handle.snapshot()
 
     async def transaction(self) -> AsyncTransaction:
         self.state.check_writable()
-        with self.state.engine_errors():
-            now_ms = self.read_ms()
-            level = self._slatedb.IsolationLevel.SERIALIZABLE_SNAPSHOT
-            return AsyncTransaction(self, await self.handle.begin(level), now_ms)
+        now_ms = self.read_ms()
+        level = self._slatedb.IsolationLevel.SERIALIZABLE_SNAPSHOT
+        return AsyncTransaction(self, await self.handle.begin(level), now_ms)
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = await self.handle.get(meta_key(name))
@@ -160,26 +114,6 @@ class SlateStore(AsyncStore):
         return total_bytes(data_files(path))
 
     # Writing
-
-    async def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
-        state, gate = self.state, self.gate
-        state.check_writable()
-        check_key(key)
-        check_value(value)
-        if not gate.try_enter():
-            await gate.__aenter__()
-        try:
-            now_ms = state.clock.now_ms()
-            if now_ms - state.mark_ms >= self.mark_step_ms:
-                await self.save_mark(now_ms)
-            stamp = state.stamp(ttl, now_ms)
-            await self.put_row(key, stamp.head + value, stamp)
-        except LapseError:
-            raise
-        except Exception as error:
-            raise state.translate(state.url, error) from error
-        finally:
-            gate.leave()
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)

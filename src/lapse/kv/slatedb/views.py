@@ -79,17 +79,15 @@ class AsyncTransaction(AsyncSnapshot):
         check_value(value)
         expires_ms = store.state.expiry_ms(ttl, now_ms)
         raw, options = row.header(created_ms=now_ms, expires_ms=expires_ms) + value, store.put_options(expires_ms)
-        with store.state.engine_errors():
-            self._written.append((key, expires_ms))
-            if options is None:
-                await self.handle.put(store.prefix + key, raw)
-            else:
-                await self.handle.put_with_options(store.prefix + key, raw, options)
+        self._written.append((key, expires_ms))
+        if options is None:
+            await self.handle.put(store.prefix + key, raw)
+        else:
+            await self.handle.put_with_options(store.prefix + key, raw, options)
 
     async def delete(self, key: bytes) -> None:
         self.read_ms()
-        with self.store.state.engine_errors():
-            await self.handle.delete(self.store.prefix + check_key(key))
+        await self.handle.delete(self.store.prefix + check_key(key))
 
     async def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
         function = self.store.state.merge_function()
@@ -109,13 +107,11 @@ class AsyncTransaction(AsyncSnapshot):
             self.store.writes += 1
             for key, expires_ms in self._written:
                 state.written.note(key, expires_ms)
-            with state.engine_errors():
-                await self.store.settle(await self.release().commit())
+            await self.store.settle(await self.release().commit())
 
     async def close(self) -> None:
         if self.is_open:
-            with self.store.state.engine_errors():
-                await self.release().rollback()
+            await self.release().rollback()
 
     async def rollback(self) -> None:
         await self.close()
