@@ -30,7 +30,6 @@ class OpenOptions(TypedDict, total=False):
     trust_clock: bool
     merge: MergeFunction | None
     snapshot_lifetime: DurationLike
-    compaction_budget_bytes: int | None
     read_only: bool
     create: bool
     take_over: bool
@@ -53,7 +52,6 @@ class Options:
         self.trust_clock = given.get("trust_clock", False)
         self.merge = given.get("merge")
         self.snapshot_lifetime_ms = _fixed_ms(given.get("snapshot_lifetime", "15 minutes"), "snapshot_lifetime")
-        self.compaction_budget_bytes = given.get("compaction_budget_bytes")
         self.read_only = given.get("read_only", False)
         self.create = given.get("create", True)
         self.take_over = given.get("take_over", True)
@@ -62,8 +60,6 @@ class Options:
         self.registry = given.get("registry", REGISTRY)
         if self.merge is not None and not callable(self.merge):
             raise InvalidValue("merge", self.merge, "must be a function of the existing value and the operand")
-        if self.compaction_budget_bytes is not None and self.compaction_budget_bytes <= 0:
-            raise InvalidValue("compaction_budget_bytes", self.compaction_budget_bytes, "must be more than 0")
         if self.clock_wait_s < 0:
             raise InvalidValue("clock_wait_s", self.clock_wait_s, "must not be negative")
         if self.read_only and (self.sets_default or self.trust_clock):

@@ -39,14 +39,11 @@ class Purge(ABC):
         self.is_over = budget.is_over
         self.physical = budget.is_physical
         self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
-        self.hold_until_ms = self.now_ms
-        """Rows that expired between the cutoff and this time are kept for an open snapshot."""
+        """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
         self.held_since_ms = NEVER_MS
         self.unfinished = False
-        self.can_count = True
-        """False where only the engine knows what is left."""
         self.kept: list[Unit] = []
         """What the store is cut into once all units that can hold an expired row were read."""
         self.reasons: list[str] = []
@@ -62,7 +59,7 @@ class Purge(ABC):
         try:
             units = await self._fold(written)
             await self._look_up(written)
-            await self.remove_rest(units)
+            await self._sweep(units)
             verification = await self.free_bytes() if self.physical else None
         finally:
             store.take_back(written)  # without waiting, after an error as well
@@ -79,10 +76,6 @@ class Purge(ABC):
         return result
 
     # What an engine does
-
-    async def remove_rest(self, units: Units) -> None:
-        """Remove the rows whose keys are not known."""
-        await self.sweep(units)
 
     @abstractmethod
     def note_due(self, units: Units, written: Written) -> Units:
@@ -132,7 +125,7 @@ class Purge(ABC):
         """Rows whose keys are known: nothing else is read."""
         store = self._store
         for number, group in list(written.groups.items()):
-            if group.keys is None or group.min_ms > self.hold_until_ms:
+            if group.keys is None or group.min_ms > self.now_ms:
                 continue
             if self.budget.exhausted:
                 self.leave_rest()
@@ -153,7 +146,7 @@ class Purge(ABC):
                 self.leave_rest()
             await self._spend(len(gone))
 
-    async def sweep(self, units: Units) -> None:
+    async def _sweep(self, units: Units) -> None:
         """Read the units that can hold an expired row."""
         swept: list[list[Unit]] = []
         for index, unit in enumerate(units.all):
@@ -221,7 +214,7 @@ class Purge(ABC):
         """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
         if not self.unfinished:
             return self.held, self.held_since_ms
-        if self.is_over() or not self.can_count:
+        if self.is_over():
             return None, NEVER_MS
         census = await self._store.count()
         return census.expired, census.oldest_ms
@@ -273,7 +266,7 @@ class Purge(ABC):
             first = next(key for key, _ in rows if key not in gone)
             builder.add(first, NEVER_MS if low is LIVE_END else expires_ms_of(low), len(rows) - len(expired))
         self.unreadable += unreadable
-        if self.cutoff_ms < self.hold_until_ms and low is not LIVE_END and low < live_from(self.hold_until_ms):
+        if self.cutoff_ms < self.now_ms and low is not LIVE_END and low < live_from(self.now_ms):
             self._hold(rows, edge)
         if self.physical and not self.sample.is_full and expired:
             for key, raw in rows:
@@ -283,7 +276,7 @@ class Purge(ABC):
 
     def _hold(self, rows: Sequence[tuple[bytes, bytes]], edge: bytes) -> None:
         """Count the rows that are expired for every reader but an open snapshot."""
-        until = live_from(self.hold_until_ms)
+        until = live_from(self.now_ms)
         for _, raw in rows:
             if edge <= raw < until and len(raw) >= HEADER_BYTES:
                 self.held += 1

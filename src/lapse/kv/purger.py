@@ -30,10 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgerConfig:
-    """`every` is the time between two purges of a store, shortened each time by a random part of up to
-    `jitter`, so that stores do not all work at once. `compaction_budget_bytes` bounds what a purge of a SlateDB store
-    rewrites. With `within` a purge goes on until the bytes are gone and that is verified.
-    """
+    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so that
+    stores do not all work at once. With `within` a purge goes on until the bytes are gone and that is verified."""
 
     stores: tuple[str, ...]
     every: DurationLike = DEFAULT_EVERY
@@ -41,7 +39,6 @@ class PurgerConfig:
     within: DurationLike | None = None
     max_rows: int | None = None
     rows_per_second: float | None = None
-    compaction_budget_bytes: int | None = 1 << 30
 
     def __post_init__(self) -> None:
         parsed = [parse(url) for url in self.stores]
@@ -181,7 +178,6 @@ class Purger:
             clock=None if isinstance(self._clock, SystemClock) else self._clock,
             create=False,
             take_over=False,
-            compaction_budget_bytes=self._config.compaction_budget_bytes,
             registry=self._registry,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,44 +20,32 @@ _CLOCK_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """What the compactor can be asked to rewrite: one table that was flushed, or one run of tables."""
-
-    id: str | int
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """One LSM tree of the database: the whole of it, or one segment. Its parts are newest first."""
+    """One LSM tree of the database: the whole of it, or one segment. `views` are tables that were flushed, `runs` are
+    sorted runs of tables; newest first."""
 
     segment: bytes
-    parts: tuple[Part, ...]
+    views: tuple[str, ...]
+    runs: tuple[int, ...]
     next_run: int
     """A number no run of the database has: runs are numbered across segments."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts)
-
-    def oldest_within(self, budget_bytes: float) -> tuple[Part, ...]:
-        """Only neighbours may be compacted together. The oldest is taken whatever its size."""
-        taken: list[Part] = []
-        for part in reversed(self.parts):
-            if taken and sum(other.bytes for other in taken) + part.bytes > budget_bytes:
-                break
-            taken.insert(0, part)
-        return tuple(taken)
+    bytes: int
 
 
 def trees(manifest: Any) -> list[Tree]:
     found = [(b"", manifest), *((segment.prefix, segment) for segment in manifest.segments)]
     next_run = max((run.id for _, tree in found for run in tree.compacted), default=-1) + 1
-    cut = [
-        (segment, tuple(Part(id=it.id, bytes=it.estimated_size_bytes) for it in (*tree.l0, *tree.compacted)))
+    return [
+        Tree(
+            segment=segment,
+            views=tuple(view.id for view in tree.l0),
+            runs=tuple(run.id for run in tree.compacted),
+            next_run=next_run,
+            bytes=sum(part.estimated_size_bytes for part in (*tree.l0, *tree.compacted)),
+        )
         for segment, tree in found
+        if tree.l0 or tree.compacted
     ]
-    return [Tree(segment=segment, parts=parts, next_run=next_run) for segment, parts in cut if parts]
 
 
 async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
@@ -68,33 +55,28 @@ async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
     await handle.flush_with_options(slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE))
 
 
-async def compact(admin: Any, segment: bytes, *, is_over: IsOver, budget_bytes: float = inf) -> tuple[int, bool]:
-    """Rewrite a tree into one run, or its oldest parts if it is larger than the budget. Returns how many bytes that
-    were, 0 if the engine was not done in time, and whether it was all of the tree."""
+async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
+    """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
     for _ in range(_ATTEMPTS):
         found = trees(await admin.read_manifest(None))
         tree = next((tree for tree in found if tree.segment == segment), None)
         if tree is None or is_over():
             break
-        parts = tree.oldest_within(budget_bytes)
-        if await _run(admin, tree, parts, is_over):
-            return sum(part.bytes for part in parts), parts == tree.parts
-    return 0, False
+        if await _run(admin, tree, is_over):
+            return tree.bytes
+    return 0
 
 
-async def _run(admin: Any, tree: Tree, parts: tuple[Part, ...], is_over: IsOver) -> bool:
+async def _run(admin: Any, tree: Tree, is_over: IsOver) -> bool:
     """A compaction that the engine has begun goes on without being waited for once it is over."""
     slatedb = load()
     status, source = slatedb.CompactionStatus, slatedb.SourceId
-    runs = [part.id for part in parts if isinstance(part.id, int)]
-    submitted = await _submit(
-        admin,
-        slatedb.CompactionSpec.TIERED(
-            segment=tree.segment,
-            sources=[(source.SORTED_RUN if part.id in runs else source.SST_VIEW)(part.id) for part in parts],
-            destination=min(runs, default=tree.next_run),
-        ),
+    spec = slatedb.CompactionSpec.TIERED(
+        segment=tree.segment,
+        sources=[*map(source.SST_VIEW, tree.views), *map(source.SORTED_RUN, tree.runs)],
+        destination=min(tree.runs, default=tree.next_run),
     )
+    submitted = await _submit(admin, spec)
     while True:
         found = await admin.read_compaction(submitted.id, None)
         if found is None or found.status == status.FAILED:

@@ -102,16 +102,15 @@ class _Opening:
         """`mark_ms` is None for a new store."""
         slatedb, lock = load(), WriterLock(self.url)
         try:
-            builder, recorder = slatedb.DbBuilder(self.name, self.place), slatedb.DefaultMetricsRecorder()
+            builder = slatedb.DbBuilder(self.name, self.place)
             builder.with_settings(engine.settings(self.url))
-            builder.with_metrics_recorder(recorder)
             if segmented:
                 builder.with_segment_extractor(engine.extractor())
             with self.deadline:
                 handle: Any = Guarded(await builder.build(), self.deadline)
             if format.bucket_ms:
                 format = await _without_buckets(handle, self.admin, format)
-            store = self._store(format, handle, recorder=recorder, lock=lock)
+            store = self._store(format, handle, lock)
             await store.start(is_new=mark_ms is None, mark_ms=mark_ms or 0)
             await store.sync()
             return store
@@ -127,13 +126,9 @@ class _Opening:
         await store.start(is_new=False, mark_ms=mark_ms)
         return store
 
-    def _store(
-        self, format: StoreFormat, handle: Any, *, recorder: Any = None, lock: WriterLock | None = None
-    ) -> SlateStore:
+    def _store(self, format: StoreFormat, handle: Any, lock: WriterLock | None = None) -> SlateStore:
         state = State(url=self.url, options=self.options, format=format, clock=self.clock)
-        return SlateStore(
-            state=state, handle=handle, admin=self.admin, deadline=self.deadline, recorder=recorder, lock=lock
-        )
+        return SlateStore(state=state, handle=handle, admin=self.admin, deadline=self.deadline, lock=lock)
 
     async def _check_unfinished(self, reader: Any) -> None:
         """A database without a single key: a process was killed while it created it."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lapse.kv import format as stored
 from lapse.kv.budget import Budget
@@ -16,46 +14,31 @@ from lapse.kv.slatedb import compaction
 from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
 from lapse.kv.units import Unit, Units, Written
 from lapse.kv.values import Verification
-from lapse.kv.verify import IsOver, check, take_sample
+from lapse.kv.verify import check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
 
-_PATIENCE_S = 3600.0
-"""How long an ordinary purge waits for one compaction of a large store."""
 _POLL_S = 0.02
 _REMOTE_POLL_S = 1.0
-_COUNTER = "slatedb.compactor.expired_entries_purged"
 
 
 class SlatePurge(Purge):
-    """Rows whose keys are known are looked up and deleted. For the others there are two ways: where the engine knows
-    the expiries (system clock) its compaction removes the rows, as fast as it can write; where it does not, or the
-    bytes have to be gone within a time, they are read and deleted here."""
+    """By real deletes, which snapshots respect. The engine knows the expiries, too (system clock), and drops expired
+    rows when it happens to compact them."""
 
     keys_after_ms = -1
 
     def __init__(self, store: SlateStore, budget: Budget) -> None:
         super().__init__(store, budget)
         self.store = store
-        format = store.state.format
-        if format.engine_expiry and not self.physical:
-            # What may go is what expired before the oldest snapshot that can still be read, here or elsewhere.
-            self.cutoff_ms = min(self.cutoff_ms, self.now_ms - format.snapshot_lifetime_ms)
-            self.hold_until_ms = self.cutoff_ms
         self.poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
         self._has_begun = self._is_owing = False
         self._others = 0
         """Checkpoints of other readers."""
 
-    async def remove_rest(self, units: Units) -> None:
-        if self.state.format.engine_expiry and not self.physical:
-            await self._compact_expired(units)
-        else:
-            await self.sweep(units)
-
     def note_due(self, units: Units, written: Written) -> Units:
-        for group in written.due(self.hold_until_ms):
+        for group in written.due(self.now_ms):
             units.owe(group, rows=False)
         return units
 
@@ -75,44 +58,6 @@ class SlatePurge(Purge):
                 kept += [replace(parts[0], start=unit.start), *parts[1:]]
         return kept
 
-    # By the engine's compaction
-
-    async def _compact_expired(self, units: Units) -> None:
-        store, state = self.store, self.store.state
-        if min(unit.min_ms for unit in units.all) > self.cutoff_ms:
-            self.skipped = len(units.all)
-            await self.save(units.all)
-            return
-        async with store.gate.alone():
-            await self._tick()
-        counted = _purged_by_engine(store.recorder)
-        budget_bytes, is_over, why = state.options.compaction_budget_bytes or inf, self._patience(), ""
-        for tree in compaction.trees(await store.admin.read_manifest(None)):
-            compacted, is_whole = await compaction.compact(
-                store.admin, tree.segment, is_over=is_over, budget_bytes=budget_bytes - self.compacted
-            )
-            self.compacted += compacted
-            if not compacted:
-                why = self.budget.why_over if self.is_over() else "the engine did not compact in time"
-            elif not is_whole:
-                why = why or "the store is larger than compaction_budget_bytes; its oldest parts were compacted"
-        self.purged += _purged_by_engine(store.recorder) - counted
-        if why:
-            self.can_count = False
-            self.leave_rest(why)
-            return
-        async with store.gate.alone():
-            await self._tick()  # until its next flush the writer would go on reading the tables of before
-        manifest = await store.admin.read_manifest(None)
-        reached_ms = manifest.last_l0_clock_tick - state.format.snapshot_lifetime_ms
-        self.cutoff_ms = min(self.cutoff_ms, reached_ms)
-        self.units_read = len(units.all)
-        await self.save([replace(unit, min_ms=max(unit.min_ms, reached_ms + 1)) for unit in units.all])
-
-    def _patience(self) -> IsOver:
-        until_s = time.monotonic() + _PATIENCE_S
-        return lambda: self.is_over() or time.monotonic() >= until_s
-
     # Freeing and proving
 
     async def rewrite(self) -> None:
@@ -126,9 +71,11 @@ class SlatePurge(Purge):
             if self._is_owing and not self.is_over():
                 await self._collect()  # the log, before as much space is needed once more
                 for tree in compaction.trees(await store.admin.read_manifest(None)):
-                    self.compacted += (await compaction.compact(store.admin, tree.segment, is_over=self._patience()))[0]
+                    self.compacted += await compaction.compact(store.admin, tree.segment, is_over=self.is_over)
                 if not self.unfinished:
                     await self.save([replace(unit, owed_ms=unit.min_ms) for unit in self.kept])
+        if self.is_over():
+            return
         # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
         await self._collect()
         self._others = await self._collect()
@@ -180,7 +127,3 @@ class SlatePurge(Purge):
     async def _tick(self) -> None:
         now_ms = self.store.state.clock.now_ms()
         await compaction.tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
-
-
-def _purged_by_engine(recorder: Any) -> int:
-    return sum(int(metric.value[0]) for metric in recorder.snapshot() if metric.name == _COUNTER)

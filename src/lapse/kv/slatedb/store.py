@@ -61,12 +61,9 @@ class SlateStore(AsyncStore):
     mark_step_ms = 10_000  # longer than on RocksDB: here every save is an object
     purge_batch_rows = 100
 
-    def __init__(
-        self, *, state: State, handle: Any, admin: Any, deadline: Deadline, recorder: Any, lock: WriterLock | None
-    ) -> None:
+    def __init__(self, *, state: State, handle: Any, admin: Any, deadline: Deadline, lock: WriterLock | None) -> None:
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
         self.admin = admin
-        self.recorder = recorder
         self.prefix = SEGMENT if state.format.segmented else b""
         self.writes = 0
         self._lock = lock
