@@ -13,7 +13,8 @@ from typing import Any
 
 import lapse.kv
 from lapse.errors import ClockBehind, SnapshotTooOld
-from lapse.kv.slatedb.engine import load
+from lapse.kv.slatedb.compaction import compact, tick
+from lapse.kv.slatedb.engine import meta_key
 
 TIME_FILE = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
 ROWS = [(b"k%04d" % i, b"value-%04d-" % i + b"x" * 40) for i in range(1000)]
@@ -60,14 +61,16 @@ def engine_drops(path: str) -> None:
         store.flush()
     move_to("+3h")
     with open_store(path) as store:
-        store.put(b"tick", b"v")
         adapted: Any = store
-        slatedb = load()
-        options = slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE)
-        adapted._runner.run(adapted._inner.handle.flush_with_options(options))
+        inner, run = adapted._inner, adapted._runner.run
+        run(tick(inner.handle, 0, key=meta_key(b"heartbeat")))
+        assert run(compact(inner.admin, b"", is_over=lambda: False))
+        run(
+            tick(inner.handle, 0, key=meta_key(b"heartbeat"))
+        )  # until its next flush the writer reads the tables of before
         result = store.purge()
         assert (result.purged, result.left, result.complete) == (0, 0, True), result
-        assert list(store.scan(include_expired=True)) == [(b"tick", b"v")]
+        assert list(store.scan(include_expired=True)) == []
 
 
 def frozen(path: str) -> None:
