@@ -19,7 +19,8 @@ from weakref import WeakSet
 from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.budget import Budget, PurgeLimits
-from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value
+from lapse.kv.clock import StoreClock
+from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import DurationLike, MergeFunction
 from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import Row, header
@@ -54,7 +55,6 @@ class AsyncStore(AsyncReader):
         self.state = state
         self.store = self
         self.handle = handle
-        self.clock = state.clock
         self.gate = gate
         self.purge_gate = purge_gate
         self.views: WeakSet[View] = WeakSet()
@@ -199,6 +199,10 @@ class AsyncStore(AsyncReader):
             return None
         return str(default) if default.millis is None else default.interval.timedelta
 
+    @property
+    def clock(self) -> StoreClock:
+        return self.state.clock
+
     def read_ms(self) -> int:
         self.state.check_open()
         return self.state.clock.now_ms()
@@ -278,7 +282,7 @@ class AsyncStore(AsyncReader):
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> int:
         self.state.check_writable()
-        taken = rows if isinstance(rows, list) else list(rows)
+        taken = take_rows(rows)
         return await self.write_all(taken, ttl) if taken else 0
 
     async def delete(self, key: bytes) -> None:

@@ -100,8 +100,14 @@ class StoreClock:
 
 
 class StoppedClock(StoreClock):
-    """The time of a snapshot: its only moment does not end."""
+    """The time of a snapshot: its only moment is always over and begins again, unless `check` raises because the
+    snapshot must not be read any more."""
 
-    def __init__(self, now_ms: int) -> None:
-        self.moment = Moment(now_ms=now_ms, ends_ns=1, live_from=live_from(now_ms))
+    def __init__(self, now_ms: int, check: Callable[[], object]) -> None:
+        self.moment = Moment(now_ms=now_ms, ends_ns=0, live_from=live_from(now_ms))
         self.read_ns = int  # that is, 0
+        self._check = check
+
+    def advance(self) -> Moment:
+        self._check()
+        return self.moment

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from lapse.errors import InvalidValue
 
@@ -48,6 +50,12 @@ def check_value(value: bytes) -> bytes:
     if len(value) > MAX_VALUE_BYTES:
         raise InvalidValue("value", value[:32] + b"...", f"must be at most {MAX_VALUE_BYTES} bytes")
     return value
+
+
+def take_rows(rows: Iterable[Any]) -> list[Any]:
+    """Rows as plain tuples: after this, nothing of the caller's runs when they are written."""
+    taken = list(rows)
+    return taken if set(map(type, taken)) <= {tuple} else [tuple(row) for row in taken]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgerConfig:
-    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so that
-    stores do not all work at once. With `within` a purge goes on until the bytes are gone and that is verified."""
+    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so
+    that stores do not all work at once. With `within` a purge goes on until the bytes are gone and that is verified."""
 
     stores: tuple[str, ...]
     every: DurationLike = DEFAULT_EVERY

@@ -41,14 +41,13 @@ class View(Protocol):
 class Scan(AsyncIterator[RawRow]):
     """Live rows of a range. `fill` reads a chunk, and answers with what hands its rows out.
 
-    Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `check`
-    raises once its reader must not be read any more; `left` rows may still be handed out, -1 for all.
+    Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `left` rows
+    may still be handed out, -1 for all.
     """
 
     state: State
     chunks: Chunks | None
     clock: StoreClock
-    check: Callable[[], object] | None
     left: int
     include_expired: bool
     _begun: Iterator[RawRow] = field(default_factory=lambda: iter(()))
@@ -72,7 +71,7 @@ class Scan(AsyncIterator[RawRow]):
             self.left = 0
             self.release()
             return None
-        judged = self._judge(rows if self.check is None else self._checked(rows, self.check))
+        judged = self._judge(rows)
         return judged if self.left < 0 else self._limited(judged)
 
     def _judge(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
@@ -96,11 +95,6 @@ class Scan(AsyncIterator[RawRow]):
         finally:
             if hidden:
                 self.state.metrics.hidden(hidden)
-
-    def _checked(self, rows: Iterable[RawRow], check: Callable[[], object]) -> Iterator[RawRow]:
-        for found in rows:
-            check()
-            yield found
 
     def _limited(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
         for found in rows:
@@ -148,8 +142,11 @@ class AsyncReader(AsyncBlock, ABC):
     store: AsyncStore
     handle: Any
     """The engine's object: the store's own, or that of a snapshot or transaction."""
-    clock: StoreClock
-    """By which the rows of scans are judged."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> StoreClock:
+        """By which rows are judged."""
 
     @abstractmethod
     def read_ms(self) -> int:
@@ -188,16 +185,8 @@ class AsyncReader(AsyncBlock, ABC):
         check_limit(limit)
         self.read_ms()
         chunks = None if keys.is_empty else self.chunks(keys)
-        # Closing a store closes its scans; only where time stands still can a reader end before its scan.
-        check = self.read_ms if isinstance(self.clock, StoppedClock) else None
-        scan = Scan(
-            state=self.store.state,
-            chunks=chunks,
-            clock=self.clock,
-            check=check,
-            left=-1 if limit is None else limit,
-            include_expired=include_expired,
-        )
+        left, state = -1 if limit is None else limit, self.store.state
+        scan = Scan(state=state, chunks=chunks, clock=self.clock, left=left, include_expired=include_expired)
         self.store.views.add(scan)
         return scan
 
@@ -211,11 +200,14 @@ class AsyncSnapshot(AsyncReader):
     def __init__(self, store: AsyncStore, handle: Any, read_ms: int) -> None:
         self.store = store
         self.handle = handle
-        self.clock = StoppedClock(read_ms)
         self._read_ms = read_ms
         # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
         self._forget = finalize(self, store.state.reader_opened(read_ms))
         store.views.add(self)
+
+    @property
+    def clock(self) -> StoreClock:
+        return StoppedClock(self._read_ms, self.read_ms)
 
     def read_ms(self) -> int:
         """SlateDB's compaction removes rows under an open snapshot once they have expired. It is therefore told an

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar, cast
 from lapse.errors import StoreClosed
 from lapse.kv.abc import Store
 from lapse.kv.base import AsyncBatch, AsyncStore
+from lapse.kv.keys import take_rows
 from lapse.kv.reads import AsyncBlock, RawRow, Scan
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class _Blocking:
         """Nothing of the caller's runs in the loop."""
         if self._runner.is_closed:
             raise StoreClosed("the store is closed")
-        return self._call(self._inner.put_many, rows if type(rows) is list else list(rows), *ttl, **options)
+        return self._call(self._inner.put_many, take_rows(rows), *ttl, **options)
 
     def scan(self, *args: Any, **options: Any) -> Iterator[RawRow]:
         """The loop is entered once per chunk, not once per row."""
