@@ -18,7 +18,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -90,25 +90,34 @@ def batches(rows: Rows) -> Iterator[Rows]:
 
 
 def measure(
-    rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: int, settle: Callable[[], object] = int
+    rows: Rows,
+    *,
+    put: Any,
+    get: Any,
+    many: Any,
+    scan: Any,
+    singles: int,
+    settle: Callable[[], object] = int,
+    ttls: Mapping[bytes, object] | None = None,
 ) -> Figures:
     """`many` fills the store, `settle` moves the rows to where they stay; single puts overwrite some of
-    them."""
+    them, each with one of `ttls` if there are any."""
     picks = random.Random(3).sample(rows, singles)
+    puts = [(key, value, ttls[key]) if ttls else (key, value) for key, value in picks]
 
-    def each(call: Any) -> Callable[[], None]:
+    def each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
         def run() -> None:
-            for key, value in picks:
-                call(key, value)
+            for each in arguments:
+                call(*each)
 
         return run
 
     figures = {"batch put": rate(len(rows), lambda: [many(part) for part in batches(rows)])}
     settle()
     figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
-    figures["get"] = rate(singles, each(lambda key, value: get(key)))
-    figures["miss"] = rate(singles, each(lambda key, value: get(value[:16])))
-    figures["put"] = rate(singles, each(put))
+    figures["get"] = rate(singles, each(get, [(key,) for key, _ in picks]))
+    figures["miss"] = rate(singles, each(get, [(value[:16],) for _, value in picks]))
+    figures["put"] = rate(singles, each(put, puts))
     return figures
 
 
@@ -159,9 +168,10 @@ def lapse_rocksdb_each(rows: Rows, singles: int) -> Figures:
     with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}") as store:
         figures = measure(
             rows,
-            put=lambda key, value: store.put(key, value, ttls[key]),
+            put=store.put,
             get=store.get,
             many=lambda part: store.put_many(parts[part[0]]),
+            ttls=ttls,
             scan=store.scan,
             singles=singles,
             settle=flush_tables(store),

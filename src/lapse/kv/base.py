@@ -282,8 +282,11 @@ class AsyncStore(AsyncReader):
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> int:
         self.state.check_writable()
-        taken = take_rows(rows)
-        return await self.write_all(taken, ttl) if taken else 0
+        return await self.put_taken(take_rows(rows), ttl)
+
+    async def put_taken(self, rows: Sequence[Any], ttl: TtlLike) -> int:
+        self.state.check_writable()
+        return await self.write_all(rows, ttl) if rows else 0
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()

@@ -21,6 +21,7 @@ from lapse.kv.abc import Store
 from lapse.kv.base import AsyncBatch, AsyncStore
 from lapse.kv.keys import take_rows
 from lapse.kv.reads import AsyncBlock, RawRow, Scan
+from lapse.kv.ttl import Ttl, TtlLike
 
 T = TypeVar("T")
 
@@ -64,11 +65,11 @@ class _Blocking:
             return (_BlockingBatch if isinstance(answer, AsyncBatch) else _Blocking)(answer, runner)
         return answer
 
-    def put_many(self, rows: Any, *ttl: Any, **options: Any) -> Any:
+    def put_many(self, rows: Any, ttl: TtlLike = Ttl.DEFAULT) -> Any:
         """Nothing of the caller's runs in the loop."""
         if self._runner.is_closed:
             raise StoreClosed("the store is closed")
-        return self._call(self._inner.put_many, take_rows(rows), *ttl, **options)
+        return self._call(self._inner.put_taken, take_rows(rows), ttl)
 
     def scan(self, *args: Any, **options: Any) -> Iterator[RawRow]:
         """The loop is entered once per chunk, not once per row."""

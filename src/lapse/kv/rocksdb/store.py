@@ -117,19 +117,21 @@ class RocksStore(AsyncStore):
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
-        sizes = set(map(len, rows))
-        if sizes == {2}:
-            self._put_plain(batch, rows, self.state.stamp(ttl, now_ms))
-        elif rows:
-            if sizes != {3}:
-                rows = [(*found, ttl) if len(found) == 2 else found for found in rows]
+        try:
+            keys = [key for key, _ in rows]
+        except ValueError:  # a row names its own TTL
+            if set(map(len, rows)) != {3}:
+                rows = [(*row, ttl) if len(row) == 2 else row for row in rows]
             self._put_each(batch, rows, now_ms)
+        else:
+            if keys:
+                self._put_plain(batch, keys, rows, self.state.stamp(ttl, now_ms))
         self.handle.write(batch, self._sync)
         return len(rows)
 
-    def _put_plain(self, batch: Any, rows: Sequence[tuple[bytes, bytes]], stamp: Stamp) -> None:
+    def _put_plain(self, batch: Any, keys: list[bytes], rows: Sequence[tuple[bytes, bytes]], stamp: Stamp) -> None:
         """Rows that share one header. The loop is as short as it can be: it runs for every row that comes in."""
-        put, head, keys = batch.put, stamp.head, [key for key, _ in rows]
+        put, head = batch.put, stamp.head
         first, last = check_keys(keys)
         for key, value in rows:
             if type(value) is not bytes:
