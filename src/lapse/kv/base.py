@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -62,7 +62,7 @@ class AsyncStore(AsyncReader):
     # What an engine does
 
     @abstractmethod
-    async def fetch_from(self, handle: Any, key: bytes) -> bytes | None: ...
+    def fetch_from(self, handle: Any, key: bytes) -> Awaitable[bytes | None]: ...
 
     @abstractmethod
     async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
@@ -274,7 +274,8 @@ class AsyncStore(AsyncReader):
         async with self.gate:
             self.state.check_writable()
             now_ms = self.state.clock.now_ms()
-            await self.save_mark(now_ms)
+            if self.is_mark_due(now_ms):
+                await self.save_mark(now_ms)
             stamp = self.state.stamp(ttl, now_ms)
             await self.put_row(key, stamp.head + value, stamp)
 
@@ -366,10 +367,12 @@ class AsyncStore(AsyncReader):
         self.state.metrics.purge_finished(result, self.state.clock.now_ms())
         return result
 
+    def is_mark_due(self, now_ms: int) -> bool:
+        return now_ms - self.state.mark_ms >= self.mark_step_ms and not self.state.options.read_only
+
     async def save_mark(self, now_ms: int) -> None:
-        state = self.state
-        if now_ms - state.mark_ms >= self.mark_step_ms and not state.options.read_only:
-            state.mark_ms = now_ms
+        if self.is_mark_due(now_ms):
+            self.state.mark_ms = now_ms
             await self.put_meta({stored.MARK_KEY: stored.pack_mark(now_ms)})
 
     async def flush(self) -> None:

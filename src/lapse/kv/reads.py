@@ -153,7 +153,10 @@ class AsyncReader(AsyncBlock, ABC):
         """The time at which rows are judged; raises if this reader must not read any more."""
 
     async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        raw = await self._fetch(key)
+        check_key(key)
+        if self.store.is_mark_due(now_ms := self.read_ms()):
+            await self.store.save_mark(now_ms)
+        raw = await self.store.fetch_from(self.handle, key)
         if raw is None:
             return None
         # The time is that of the answer: the row may have expired while the engine looked for it.
@@ -163,14 +166,10 @@ class AsyncReader(AsyncBlock, ABC):
         return None if found is None else found.value
 
     async def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
-        raw, now_ms = await self._fetch(key), self.read_ms()
+        self.read_ms()
+        raw, now_ms = await self.store.fetch_from(self.handle, check_key(key)), self.read_ms()
         found = self.store.state.visible(key, raw, now_ms, include_expired)
         return None if found is None else Meta.of(found, now_ms)
-
-    async def _fetch(self, key: bytes) -> bytes | None:
-        check_key(key)
-        await self.store.save_mark(self.read_ms())
-        return await self.store.fetch_from(self.handle, key)
 
     def scan(
         self,

@@ -204,11 +204,10 @@ class RocksStore(AsyncStore):
         self.save_mark_now(now_ms)
 
     def save_mark_now(self, now_ms: int) -> None:
-        state = self.state
-        if now_ms - state.mark_ms >= self.mark_step_ms and not state.options.read_only:
+        if self.is_mark_due(now_ms):
             with self.lock:
-                state.mark_ms = max(now_ms, state.mark_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(state.mark_ms))
+                self.state.mark_ms = max(now_ms, self.state.mark_ms)
+                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
 
     async def sync(self) -> None:
         with self.lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -74,9 +74,9 @@ class SlateStore(AsyncStore):
 
     # Reading
 
-    async def fetch_from(self, handle: Any, key: bytes) -> bytes | None:
-        raw: bytes | None = await handle.get(self.prefix + key)
-        return raw
+    def fetch_from(self, handle: Any, key: bytes) -> Awaitable[bytes | None]:
+        fetching: Awaitable[bytes | None] = handle.get(self.prefix + key)
+        return fetching
 
     async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [await self.fetch_from(self.handle, key) for key in keys]
