@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
@@ -27,8 +28,6 @@ _LOOK_S = 0.1
 class Purge(ABC):
     """One purge. `physical` is one that goes on until the bytes are gone."""
 
-    keys_after_ms: int
-    """Such a purge forgets the keys of rows that expire later than this: the key of a row that is gone is not kept."""
     poll_s: float
     """How long it waits before it looks again whether the engine has removed files."""
 
@@ -44,8 +43,12 @@ class Purge(ABC):
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
         self.held_since_ms = NEVER_MS
         self.unfinished = False
+        self.owed: list[KeyRange] = []
+        """Ranges whose files are to be rewritten: units, and single keys."""
         self.kept: list[Unit] = []
         """What the store is cut into once all units that can hold an expired row were read."""
+        self.fresh: list[Unit] = []
+        """The same once the files are rewritten: units begin with rows that live, and owe only what these will."""
         self.reasons: list[str] = []
 
     async def run(self) -> PurgeResult:
@@ -78,19 +81,6 @@ class Purge(ABC):
     # What an engine does
 
     @abstractmethod
-    def note_due(self, units: Units, written: Written) -> Units:
-        """The units as they are to be saved before anything is removed: the keys that are about to be looked up owe
-        their bytes."""
-
-    @abstractmethod
-    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
-        """The units that the store now has; `swept` is what each of the old has become."""
-
-    @abstractmethod
-    def looked_up(self, keys: list[bytes]) -> None:
-        """Rows of these keys, if expired, are gone."""
-
-    @abstractmethod
     async def rewrite(self) -> None:
         """Drive the engine until the files have no purged row any more, or a step towards it; called again until they
         do. The first time it takes the sample of what is in them before."""
@@ -110,12 +100,17 @@ class Purge(ABC):
     # Where to look
 
     async def _fold(self, written: Written) -> Units:
-        """What was written is noted in the units before anything else: no later error makes it forgotten."""
+        """What was written is noted in the units before anything else: no later error makes it forgotten. The keys that
+        are about to be looked up owe their bytes; a purge that frees bytes keeps no key of a row that expires later."""
         units = read_units(await self._store.meta_value(stored.UNITS_KEY))
         before = dict(written.groups), written.is_unknown
-        units.fold(written, keys_after_ms=self.keys_after_ms if self.physical else NEVER_MS)
+        units.fold(written, keys_after_ms=self.now_ms if self.physical else NEVER_MS)
+        noted = Units(list(units.all))
+        for group in written.due(self.now_ms):
+            noted.owe(group, rows=False)
+        self._owed_ms = [unit.owed_ms for unit in noted.all]
         try:
-            await self.save(self.note_due(units, written).all)
+            await self.save(noted.all)
         except BaseException:
             written.groups, written.is_unknown = before
             raise
@@ -139,8 +134,9 @@ class Purge(ABC):
                 for key, raw in rows:
                     if key not in gone and is_row(raw):
                         self.state.written.note(key, expires_ms_of(raw))
-                self.looked_up(keys)
                 del written.groups[number]
+            if self.physical:
+                self.owed += [KeyRange(start=key, end=key + b"\0") for key in keys]
             self.keys_read += len(rows)
             if len(gone) < len(expired):
                 self.leave_rest()
@@ -150,6 +146,8 @@ class Purge(ABC):
         """Read the units that can hold an expired row."""
         swept: list[list[Unit]] = []
         for index, unit in enumerate(units.all):
+            if self.owes(unit):
+                self.owed.append(KeyRange(start=unit.start or None, end=units.end(index)))
             if unit.min_ms > self.now_ms and not self.owes(unit):
                 self.skipped += 1
                 swept.append([unit])
@@ -158,8 +156,20 @@ class Purge(ABC):
                 swept.append([unit])
             else:
                 swept.append(await self._sweep_unit(unit, units.end(index)))
-        self.kept = join(self.after_sweep(units, swept))
+        self._cut(units, swept)
         await self.save(self.kept)
+
+    def _cut(self, units: Units, swept: list[list[Unit]]) -> None:
+        """`swept` is what each of the units has become."""
+        kept, fresh = list[Unit](), list[Unit]()
+        for unit, owed_ms, parts in zip(units.all, self._owed_ms, swept, strict=True):
+            owing = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
+            kept += [replace(owing[0], start=unit.start), *owing[1:]]
+            if self.owes(unit) and not self.unfinished:
+                fresh += [replace(part, owed_ms=part.min_ms, start=part.start if part.rows else b"") for part in parts]
+            else:
+                fresh += [replace(parts[0], start=unit.start), *parts[1:]]
+        self.kept, self.fresh = join(kept), join(fresh)
 
     def owes(self, unit: Unit) -> bool:
         """Whether bytes of rows that have expired may be in its files, and are to be freed now."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange
 from lapse.kv.purge import Purge
 from lapse.kv.rocksdb.engine import load
-from lapse.kv.units import Unit, Units, Written, join
 from lapse.kv.values import Verification
 from lapse.kv.verify import check, take_sample
 
@@ -36,46 +34,6 @@ class RocksPurge(Purge):
     def __init__(self, store: RocksStore, budget: Budget) -> None:
         super().__init__(store, budget)
         self.store = store
-        self.keys_after_ms = self.now_ms
-        self._owed: list[KeyRange] = []
-        """Ranges whose files are to be rewritten: units, and single keys."""
-        self._owed_ms: list[int] = []
-        """What each unit owes until then, the keys in it included."""
-        self._fresh: list[Unit] = []
-        """The units once that is done: they begin with rows that live, and owe only what these will."""
-
-    def note_due(self, units: Units, written: Written) -> Units:
-        if self.physical:
-            self._owed = [
-                KeyRange(start=unit.start or None, end=units.end(index))
-                for index, unit in enumerate(units.all)
-                if self.owes(unit)
-            ]
-        noted = Units(list(units.all))
-        for group in written.due(self.now_ms):
-            noted.owe(group, rows=False)
-        self._owed_ms = [unit.owed_ms for unit in noted.all]
-        return noted
-
-    def looked_up(self, keys: list[bytes]) -> None:
-        if self.physical:
-            self._owed += [KeyRange(start=key, end=key + b"\0") for key in keys]
-
-    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
-        kept: list[Unit] = []
-        fresh: list[Unit] = []
-        owed = {keys.start for keys in self._owed}
-        for unit, owed_ms, parts in zip(units.all, self._owed_ms, swept, strict=True):
-            owing = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
-            kept += [replace(owing[0], start=unit.start), *owing[1:]]
-            if (unit.start or None) in owed and not self.unfinished:
-                fresh += [replace(part, owed_ms=part.min_ms, start=part.start if part.rows else b"") for part in parts]
-            else:
-                fresh += [replace(parts[0], start=unit.start), *parts[1:]]
-        self._fresh = join(fresh)
-        return kept
-
-    # Freeing and proving
 
     async def rewrite(self) -> None:
         """The engine removes files in a thread of its own: where none is left in use, that is waited for."""
@@ -93,7 +51,7 @@ class RocksPurge(Purge):
         """Each table once: many keys may lie in one. One that overlaps no other is moved to the last level as it is, so
         it is still there, and rewritten from there the next time."""
         fresh: set[str] = set()
-        for keys in self._owed:
+        for keys in self.owed:
             tables = [table for table in self._tables() if _overlaps(table, keys)]
             before = set(map(_name, tables))
             if before <= fresh:
@@ -116,7 +74,7 @@ class RocksPurge(Purge):
     async def _forget_keys(self) -> None:
         """Keys are in the units, in tables of Lapse's own, and in the engine's log for people, which names the ranges
         that were compacted."""
-        await self.save(self._fresh)
+        await self.save(self.fresh)
         self._flush()
         _compact(self.store.meta_family, None, None)
         for file in self.store.path.glob("LOG*"):
@@ -141,7 +99,7 @@ class RocksPurge(Purge):
         elsewhere = {
             _name(table)
             for table in self._tables()
-            if not _is_own(table) and not any(_overlaps(table, keys) for keys in self._owed)
+            if not _is_own(table) and not any(_overlaps(table, keys) for keys in self.owed)
         }
         return [file for file in self.store.data_files() if file.name not in elsewhere], len(elsewhere)
 

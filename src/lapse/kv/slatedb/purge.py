@@ -12,7 +12,6 @@ from lapse.kv.purge import Purge
 from lapse.kv.reads import Scan
 from lapse.kv.slatedb import compaction
 from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
-from lapse.kv.units import Unit, Units, Written
 from lapse.kv.values import Verification
 from lapse.kv.verify import check, take_sample
 
@@ -27,38 +26,13 @@ class SlatePurge(Purge):
     """By real deletes, which snapshots respect. The engine knows the expiries, too (system clock), and drops expired
     rows when it happens to compact them."""
 
-    keys_after_ms = -1
-
     def __init__(self, store: SlateStore, budget: Budget) -> None:
         super().__init__(store, budget)
         self.store = store
         self.poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
-        self._has_begun = self._is_owing = False
+        self._has_begun = False
         self._others = 0
         """Checkpoints of other readers."""
-
-    def note_due(self, units: Units, written: Written) -> Units:
-        for group in written.due(self.now_ms):
-            units.owe(group, rows=False)
-        return units
-
-    def looked_up(self, keys: list[bytes]) -> None:
-        """Nothing is noted: whole trees are rewritten."""
-
-    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
-        """Before bytes are freed, units that owe some begin with rows that live: one rewrite then takes the keys of
-        purged rows out of the units' own older versions, too. As the whole tree is rewritten, it does not matter which
-        unit owes."""
-        self._is_owing = any(self.owes(unit) for unit in units.all)
-        kept: list[Unit] = []
-        for unit, parts in zip(units.all, swept, strict=True):
-            if self.owes(unit):
-                kept += [replace(part, start=part.start if part.rows else b"") for part in parts]
-            else:
-                kept += [replace(parts[0], start=unit.start), *parts[1:]]
-        return kept
-
-    # Freeing and proving
 
     async def rewrite(self) -> None:
         store = self.store
@@ -67,13 +41,16 @@ class SlatePurge(Purge):
             await store.handle.flush()
             if (path := store.state.url.path) is not None:
                 await asyncio.to_thread(take_sample, self.sample, data_files(path), is_over=self.is_over)
-            self.sample.files = frozenset(await self.file_names() if self._is_owing else ())
-            if self._is_owing and not self.is_over():
+            self.sample.files = frozenset(await self.file_names() if self.owed else ())
+            if self.owed and not self.is_over():
+                # The rewrite takes the keys of purged rows out of the units' older versions, too.
+                await self.save([replace(unit, owed_ms=0) for unit in self.fresh])
                 await self._collect()  # the log, before as much space is needed once more
-                for tree in compaction.trees(await store.admin.read_manifest(None)):
-                    self.compacted += await compaction.compact(store.admin, tree.segment, is_over=self.is_over)
-                if not self.unfinished:
-                    await self.save([replace(unit, owed_ms=unit.min_ms) for unit in self.kept])
+                trees = compaction.trees(await store.admin.read_manifest(None))
+                done = [await compaction.compact(store.admin, tree.segment, is_over=self.is_over) for tree in trees]
+                self.compacted = sum(done)
+                if all(done):
+                    await self.save(self.fresh)
         if self.is_over():
             return
         # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
