@@ -48,19 +48,21 @@ class RocksPurge(Purge):
             await self._forget_keys()
 
     def _rewrite_owed(self) -> None:
-        """Each table once: many keys may lie in one. One that overlaps no other is moved to the last level as it is, so
-        it is still there, and rewritten from there the next time."""
+        """Each table once: many keys may lie in one. The engine leaves a table alone that has no key in the range that
+        is asked for, so whole tables are. One that overlaps no other is moved to the last level as it is: then it is
+        still there, and rewritten from there the next time."""
         fresh: set[str] = set()
         for keys in self.owed:
-            tables = [table for table in self._tables() if _overlaps(table, keys)]
-            before = set(map(_name, tables))
+            found = [table for table in self._tables() if _overlaps(table, keys)]
+            tables = [table for table in found if not _is_own(table)]
+            before = set(map(_name, found))
             if before <= fresh:
                 continue
-            for part in _slices(keys, tables):
+            for part in _slices(tables) if tables else [keys]:
                 if self.is_over():
                     return
                 _compact(self.store.handle, part.start, part.end)
-            self.compacted += sum(table["size"] for table in tables if not _is_own(table))
+            self.compacted += sum(table["size"] for table in tables)
             fresh |= {_name(table) for table in self._tables() if _overlaps(table, keys)} - before
 
     def _flush(self) -> None:
@@ -130,14 +132,15 @@ def _overlaps(table: Table, keys: KeyRange) -> bool:
     return bool(starts_before and (keys.start is None or table["end_key"] >= keys.start))
 
 
-def _slices(keys: KeyRange, tables: Sequence[Table]) -> Iterator[KeyRange]:
-    """Neighbouring ranges that together cover the range, cut between files. Those of the first level overlap all
+def _slices(tables: Sequence[Table]) -> Iterator[KeyRange]:
+    """Neighbouring ranges that together cover the tables, cut between files. Those of the first level overlap all
     others, and go with the first slice."""
-    start, size = keys.start, 0
+    start: bytes = min(table["start_key"] for table in tables)
+    last: bytes = max(table["end_key"] for table in tables)
+    size = 0
     for table in sorted((table for table in tables if table["level"]), key=lambda table: table["end_key"]):
         size += table["size"]
-        end = table["end_key"] + b"\0"
-        if size >= _SLICE_BYTES and (keys.end is None or end < keys.end):
-            yield KeyRange(start=start, end=end)
-            start, size = end, 0
-    yield KeyRange(start=start, end=keys.end)
+        if size >= _SLICE_BYTES and table["end_key"] < last:
+            yield KeyRange(start=start, end=table["end_key"] + b"\0")
+            start, size = table["end_key"] + b"\0", 0
+    yield KeyRange(start=start, end=last + b"\0")
