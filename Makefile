@@ -38,6 +38,7 @@ galera: SERVERS = mariadb-server galera-4 rsync
 galera: $(STAMP) servers ## a Galera cluster of three nodes, one of which is killed in the middle of jobs
 	$(BIN)/python -m pytest tests/galera -m slow -s $(ARGS)
 
+bench bench-full: SERVERS += redis-server
 bench: $(STAMP) servers ## measure against everything a user would pick instead, and write docs/performance.md
 	PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
 

@@ -1,4 +1,4 @@
-"""What per-row TTL costs: Lapse's stores beside the bare engines, diskcache and sqlite3 with an expiry
+"""What per-row TTL costs: Lapse's stores beside the bare engines, Redis, diskcache and sqlite3 with an expiry
 column.
 
 All figures of a run are taken in turns on the same data, each round in another order, so that the ratios mean
@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import socket
 import sqlite3
 import statistics
 import struct
+import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -28,7 +30,6 @@ import lapse.kv.aio
 from lapse.bench.measure import Progress
 from lapse.clock import ManualClock
 from lapse.kv.rocksdb.store import RocksStore
-from lapse.kv.slatedb.binding import use_fast_copy
 
 BATCH_ROWS = 1_000
 TTL_MS = 30 * 86_400_000
@@ -38,7 +39,10 @@ VALUE_BYTES = 100
 TTLS = ("30 days", timedelta(days=7), "1 hour", timedelta(hours=9))
 """Each row of the contestants with a TTL per row gets another one."""
 PURGE_FACTOR = 10
-"""Purges and logs are measured on so many times the rows."""
+"""Purges are measured on so many times the rows."""
+DISK_FACTOR = 30
+"""Logs and tables are measured after so many times the puts."""
+REDIS_START_S = 10
 Rows = list[tuple[bytes, bytes]]
 
 
@@ -86,25 +90,34 @@ def batches(rows: Rows) -> Iterator[Rows]:
 
 
 def measure(
-    rows: Rows, *, put: Any, get: Any, many: Any, scan: Any, singles: int, settle: Callable[[], object] = int
+    rows: Rows,
+    *,
+    put: Any,
+    get: Any,
+    many: Any,
+    scan: Any,
+    singles: int,
+    settle: Callable[[], object] = int,
+    ttls: Mapping[bytes, object] | None = None,
 ) -> Figures:
     """`many` fills the store, `settle` moves the rows to where they stay; single puts overwrite some of
-    them."""
+    them, each with one of `ttls` if there are any."""
     picks = random.Random(3).sample(rows, singles)
+    puts = [(key, value, ttls[key]) if ttls else (key, value) for key, value in picks]
 
-    def each(call: Any) -> Callable[[], None]:
+    def each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
         def run() -> None:
-            for key, value in picks:
-                call(key, value)
+            for each in arguments:
+                call(*each)
 
         return run
 
     figures = {"batch put": rate(len(rows), lambda: [many(part) for part in batches(rows)])}
     settle()
     figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
-    figures["get"] = rate(singles, each(lambda key, value: get(key)))
-    figures["miss"] = rate(singles, each(lambda key, value: get(value[:16])))
-    figures["put"] = rate(singles, each(put))
+    figures["get"] = rate(singles, each(get, [(key,) for key, _ in picks]))
+    figures["miss"] = rate(singles, each(get, [(value[:16],) for _, value in picks]))
+    figures["put"] = rate(singles, each(put, puts))
     return figures
 
 
@@ -155,9 +168,10 @@ def lapse_rocksdb_each(rows: Rows, singles: int) -> Figures:
     with folder() as path, lapse.kv.open(f"rocksdb:{path / 'db'}") as store:
         figures = measure(
             rows,
-            put=lambda key, value: store.put(key, value, ttls[key]),
+            put=store.put,
             get=store.get,
             many=lambda part: store.put_many(parts[part[0]]),
+            ttls=ttls,
             scan=store.scan,
             singles=singles,
             settle=flush_tables(store),
@@ -324,17 +338,75 @@ def purge_slatedb(rows: Rows, singles: int) -> Figures:
         clock.advance(timedelta(hours=1))
         swept = store.purge()
         assert swept.purged == len(rows)
-    figures = {"purge": Rate(swept.purged / swept.elapsed_s)}
+        store.put_many(rows)
+        clock.advance(timedelta(hours=1))
+        physical = store.purge(within="5 minutes")
+        assert swept.purged == physical.purged == len(rows) and physical.complete
+        return {
+            "purge": Rate(swept.purged / swept.elapsed_s),
+            "purge, verified": Rate(physical.purged / physical.elapsed_s),
+        }
+
+
+class Redis:
+    """As little of a client as there can be: a command is a list of bytes, answers are read one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._answers = self._socket.makefile("rb")
+
+    def call(self, *command: bytes) -> Any:
+        return self.calls([command])[0]
+
+    def calls(self, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
+        parts = [b"".join([b"*%d\r\n" % len(c), *(b"$%d\r\n%b\r\n" % (len(p), p) for p in c)]) for c in commands]
+        self._socket.sendall(b"".join(parts))
+        return [self._answer() for _ in commands]
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        cursor = b"0"
+        while True:
+            cursor, keys = self.call(b"SCAN", cursor, b"COUNT", b"1000")
+            if keys:
+                yield from zip(keys, self.call(b"MGET", *keys), strict=True)
+            if cursor == b"0":
+                return
+
+    def _answer(self) -> Any:
+        line = self._answers.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"$":
+            return None if rest == b"-1" else self._answers.read(int(rest) + 2)[:-2]
+        if kind == b"*":
+            return [self._answer() for _ in range(int(rest))]
+        assert kind in b"+:", line
+        return rest
+
+
+def with_redis(rows: Rows, singles: int) -> Figures:
+    """The processor time is the client's alone; the server has its own. Its purge is not asked for: it samples."""
     with folder() as path:
-        url = f"slatedb:{path / 'db'}"
-        with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
-            store.put_many(rows, ttl="1 second")
-        time.sleep(1.1)  # by the engine's compaction, which knows no clock but the system's
-        with lapse.kv.open(url) as store:
-            native = store.purge()
-            assert native.complete and not list(store.scan(include_expired=True, limit=1))
-        figures["purge by compaction"] = Rate(len(rows) / native.elapsed_s)
-    return figures
+        address = path / "socket"
+        options = {"port": "0", "save": "", "appendonly": "yes", "unixsocket": str(address), "dir": str(path)}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        server = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + REDIS_START_S
+            while not address.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            client, life = Redis(address), b"%d" % TTL_MS
+            return measure(
+                rows,
+                put=lambda key, value: client.call(b"SET", key, value, b"PX", life),
+                get=lambda key: client.call(b"GET", key),
+                many=lambda part: client.calls([(b"SET", key, value, b"PX", life) for key, value in part]),
+                scan=client.scan,
+                singles=singles,
+            )
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def with_diskcache(rows: Rows, singles: int) -> Figures:
@@ -406,8 +478,7 @@ CONTESTANTS: dict[str, list[Callable[[Rows, int], Figures]]] = {
     "slatedb, Lapse (asyncio)": [lapse_slatedb, purge_slatedb],
     "slatedb, Lapse (asyncio), TTL per row": [lapse_slatedb_each],
     "slatedb, Lapse (sync)": [lapse_slatedb_sync],
-    "slatedb, bare, fast copy": [bare_slatedb],
-    "slatedb, Lapse, fast copy": [lapse_slatedb],
+    "redis, unix socket (client)": [with_redis],
     "diskcache": [with_diskcache],
     "sqlite3, expiry column": [with_sqlite],
 }
@@ -420,7 +491,8 @@ RATIOS = [
     ("slatedb, Lapse (asyncio), TTL per row", "slatedb, bare with TTL"),
     ("slatedb, Lapse (asyncio)", "slatedb, bare (asyncio)"),
     ("slatedb, Lapse (sync)", "slatedb, bare (asyncio)"),
-    ("slatedb, Lapse, fast copy", "slatedb, bare, fast copy"),
+    ("redis, unix socket (client)", "rocksdb, bare"),
+    ("diskcache", "rocksdb, bare"),
 ]
 
 
@@ -433,28 +505,31 @@ Table = dict[str, dict[str, float]]
 def compare(count: int, *, rounds: int, progress: Progress) -> dict[str, Any]:
     """Several rounds, the contestants taking turns; a quarter of the rows is read and written one by one, too."""
     rows = make_rows(count)
-    taken: Taken = {name: {} for name in CONTESTANTS}
+    contestants = dict(CONTESTANTS)
+    if shutil.which("redis-server") is None:
+        progress("redis is left out: there is no redis-server here")
+        contestants = {name: parts for name, parts in contestants.items() if "redis" not in name}
+    taken: Taken = {name: {} for name in contestants}
     for number in range(1, rounds + 1):
-        for name, parts in random.Random(number).sample(list(CONTESTANTS.items()), len(CONTESTANTS)):
-            share = count // SMALL_SHARE if "slatedb" in name or name == "diskcache" else count
-            use_fast_copy("fast copy" in name)
+        for name, parts in random.Random(number).sample(list(contestants.items()), len(contestants)):
+            share = count if "rocksdb" in name or "sqlite3" in name else count // SMALL_SHARE
             for part in parts:
                 for operation, figure in part(rows[:share], share // 4).items():
                     taken[name].setdefault(operation, []).append(figure)
             progress(f"round {number}: {name}, {share:,} rows")
-    use_fast_copy(False)
     return {
         "rows": count,
         "rounds": rounds,
         "rows_per_second": _rounded(medians(taken), 0),
         "ratios": _rounded(ratios(taken, lambda rate: rate.wall), 3),
         "ratios_of_processor_time": _rounded(ratios(taken, lambda rate: rate.cpu), 3),
-        "purges": purge_figures(count * PURGE_FACTOR, rounds=rounds, progress=progress),
+        "purges": purge_figures(count * PURGE_FACTOR, rounds=rounds, progress=progress)
+        | disk_figures(count * DISK_FACTOR),
     }
 
 
 def purge_figures(count: int, *, rounds: int, progress: Progress) -> dict[str, float]:
-    """Processor time of purges against a scan and deletes by hand, and bytes on disk after as many puts."""
+    """Processor time of purges against a scan and deletes by hand."""
     by_hand, tenth, one, verified = [], [], [], []
     for number in range(1, rounds + 1):
         by_hand.append(purge_by_hand(count))
@@ -463,12 +538,15 @@ def purge_figures(count: int, *, rounds: int, progress: Progress) -> dict[str, f
         verified.append(purge_share(count, count, within="5 minutes"))
         progress(f"round {number}: purges of {count:,} rows")
     pairs = {"a tenth expired": tenth, "one row expired": one, "one row expired, verified": verified}
-    figures = {
+    return {
         name: round(statistics.median(mine / theirs for mine, theirs in zip(taken, by_hand, strict=True)), 3)
         for name, taken in pairs.items()
     }
+
+
+def disk_figures(count: int) -> dict[str, float]:
     ours, theirs = disk_bytes(count, bare=False), disk_bytes(count, bare=True)
-    return figures | {"log and tables after the puts, against bare": round(ours / theirs, 2)}
+    return {f"log and tables after {count:,} puts, against bare": round(ours / theirs, 2)}
 
 
 def purge_rows(count: int, part: int) -> Iterator[list[tuple[bytes, bytes, bool]]]:
@@ -565,6 +643,7 @@ def ratios(taken: Taken, seconds: Callable[[Rate], float | None]) -> Table:
             for operation, rates in _comparable(taken, name, base)
         }
         for name, base in RATIOS
+        if name in taken
     }
 
 

@@ -17,7 +17,7 @@ DOCS = HOME / "docs"
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 KV = "kv"
 KV_VERBS = (
-    "put", "batch put", "batch()", "get", "miss", "scan", "purge", "purge, verified", "purge by compaction",
+    "put", "batch put", "batch()", "get", "miss", "scan", "purge", "purge, verified",
 )  # fmt: skip
 
 

@@ -9,9 +9,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import lapse.kv
 from lapse.errors import ClockBehind, SnapshotTooOld
+from lapse.kv.slatedb.compaction import compact, tick
+from lapse.kv.slatedb.engine import meta_key
 
 TIME_FILE = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
 ROWS = [(b"k%04d" % i, b"value-%04d-" % i + b"x" * 40) for i in range(1000)]
@@ -36,10 +39,8 @@ def idle_purge(path: str) -> None:
         assert store.purge().units_skipped == 1
         move_to("+65m")
         assert list(store.scan()) == [(b"stays", b"v")]
-        assert store.purge().units_skipped == 1, "a snapshot may still read them"
-        move_to("+2h")
         result = store.purge()
-        assert result.complete, result
+        assert (result.purged, result.complete, result.bytes_compacted) == (1000, True, 0), result
         assert list(store.scan(include_expired=True)) == [(b"stays", b"v")]
     move_to("+3h")
     with open_store(path) as store:
@@ -53,19 +54,22 @@ def idle_purge(path: str) -> None:
         assert list(store.scan(include_expired=True)) == [(b"stays", b"v")]
 
 
-def compaction_counts(path: str) -> None:
-    """Rows flushed while alive are purged by the compactor, and counted by it."""
+def engine_drops(path: str) -> None:
+    """What the engine drops by itself, once no snapshot can read it any more, a purge does not count."""
     with open_store(path) as store:
         store.put_many(ROWS)
         store.flush()
-        store.put(b"early", b"v", ttl="1 minute")
-    move_to("+1h")
-    with open_store(path) as store:
-        store.purge()  # the tick writes a table with the thousand rows in it, still alive
     move_to("+3h")
     with open_store(path) as store:
+        adapted: Any = store
+        inner, run = adapted._inner, adapted._runner.run
+        run(tick(inner.handle, 0, key=meta_key(b"heartbeat")))
+        assert run(compact(inner.admin, b"", is_over=lambda: False))
+        run(
+            tick(inner.handle, 0, key=meta_key(b"heartbeat"))
+        )  # until its next flush the writer reads the tables of before
         result = store.purge()
-        assert (result.purged, result.complete) == (1000, True), result
+        assert (result.purged, result.left, result.complete) == (0, 0, True), result
         assert list(store.scan(include_expired=True)) == []
 
 
@@ -119,4 +123,4 @@ def into_the_past(path: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (idle_purge, compaction_counts, frozen, into_the_past)}[sys.argv[1]](sys.argv[2])
+    {f.__name__: f for f in (idle_purge, engine_drops, frozen, into_the_past)}[sys.argv[1]](sys.argv[2])

@@ -42,8 +42,7 @@ def overwrite_own_key(opener: Opener, name: bytes, value: bytes) -> None:
         database.get_column_family("lapse")[name] = value
         database.close()
         return
-    from lapse.kv.slatedb.engine import load, object_store
-    from lapse.kv.slatedb.keyspace import meta_key
+    from lapse.kv.slatedb.engine import load, meta_key, object_store
     from lapse.kv.url import parse
 
     async def write() -> None:

@@ -14,7 +14,7 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 pytestmark = pytest.mark.skipif(FAKETIME is None, reason="needs Debian's package faketime")
 
 
-@pytest.mark.parametrize("scenario", ["idle_purge", "compaction_counts", "frozen", "into_the_past"])
+@pytest.mark.parametrize("scenario", ["idle_purge", "engine_drops", "frozen", "into_the_past"])
 def test_scenario(tmp_path: Path, scenario: str) -> None:
     time_file = tmp_path / "time"
     time_file.write_text("+0")

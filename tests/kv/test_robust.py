@@ -98,6 +98,18 @@ class TestCallers:
         assert store.put_many(copies()) == 10
         assert store.get(b"ba3") == b"vv"
 
+    def test_rows_of_a_class_that_uses_the_store(self, store: Store) -> None:
+        class Row(tuple[bytes, bytes]):
+            def __len__(self) -> int:
+                thread = threading.Thread(target=store.put, args=(b"by another thread", b"v"))
+                thread.start()
+                thread.join(20)
+                assert not thread.is_alive()
+                return 2
+
+        assert store.put_many([Row((b"k", b"v"))]) == 1
+        assert store.get(b"k") == b"v"
+
     def test_a_ttl_counts_from_the_last_row_of_a_slow_source(self, store: Store, clock: ManualClock) -> None:
         def slow() -> Iterator[tuple[bytes, bytes]]:
             for number in range(5):

@@ -6,32 +6,30 @@ out; inside one the time stands still. The TTL of a row is the one of its latest
 
 `lapse.kv.aio` has the same for asyncio: classes of the same names with `Async` before them, whose methods are awaited
 (a scan's rows by `async for`; of a batch only `commit`), and whose scan begins with its first row. Those are what the
-engines implement, in `lapse.kv.base`; `lapse.kv.adapt` makes these of them.
+engines implement, in `lapse.kv.base`; `lapse.kv.sync` makes these of them.
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, Unpack, runtime_checkable
 
+from lapse.kv.budget import PurgeLimits
 from lapse.kv.options import DurationLike
 from lapse.kv.ttl import Ttl, TtlLike
 from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats
 
 
-class Reader(ABC):
-    @abstractmethod
+@runtime_checkable
+class Reader(Protocol):
     def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None: ...
 
-    @abstractmethod
     def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
         """When the row was written, when it expires and how long that is from now."""
+        ...
 
-    @abstractmethod
     def scan(
         self,
         start: bytes | None = None,
@@ -42,168 +40,122 @@ class Reader(ABC):
         include_expired: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows of `[start, end)` that begin with `prefix`, in key order, as they were when the scan began."""
+        ...
 
 
-class Writer(ABC):
-    @abstractmethod
+class Writer(Protocol):
     def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None: ...
-
-    @abstractmethod
     def delete(self, key: bytes) -> None: ...
 
 
-class Closing(ABC):
-    """Closed when its `with` block ends."""
+class Block(Protocol):
+    """Used with `with`: committed at the end if it can be and all went well, else closed."""
 
-    @abstractmethod
     def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
+    def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    ) -> None: ...
 
 
-class Snapshot(Reader, Closing):
+@runtime_checkable
+class Snapshot(Reader, Block, Protocol):
     """A view that does not change, neither by writes nor by time."""
 
 
-class Transaction(Reader, Writer):
+@runtime_checkable
+class Transaction(Reader, Writer, Block, Protocol):
     """Reads one snapshot plus its own writes; commits when its `with` block ends well, else rolls back.
 
     Serializable: `commit` raises TransactionConflict if another write touched what this transaction read or
     wrote.
     """
 
-    @abstractmethod
     def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes: ...
-
-    @abstractmethod
     def commit(self) -> None: ...
-
-    @abstractmethod
     def rollback(self) -> None: ...
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
-
-
-class Batch(Writer):
+@runtime_checkable
+class Batch(Writer, Block, Protocol):
     """Writes that happen together when the `with` block ends well, or not at all. The last write of a key
     wins."""
 
-    @abstractmethod
     def commit(self) -> None: ...
-
-    @abstractmethod
     def __len__(self) -> int: ...
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.commit()
-
-
-class Store(Reader, Writer, Closing):
+@runtime_checkable
+class Store(Reader, Writer, Block, Protocol):
     @property
-    @abstractmethod
     def url(self) -> str: ...
 
     @property
-    @abstractmethod
     def default_ttl(self) -> timedelta | str | None:
         """The TTL of writes that name none; text where it has calendar months, None where rows stay."""
+        ...
 
-    @abstractmethod
     def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
         """Change it, in the store, for writes from now on; rows already written keep their expiry."""
+        ...
 
-    @abstractmethod
     def put_many(
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> int:
         """Write rows together: the fastest way in. A row may name its own TTL. TTLs count from the moment the rows are
         written, after the last of them was taken from `rows`. Returns how many."""
+        ...
 
-    @abstractmethod
     def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         """Give a live row a new TTL from now on; False if there is none."""
+        ...
 
-    @abstractmethod
     def persist(self, key: bytes) -> bool:
         """Make a live row stay for ever; False if there is none."""
+        ...
 
-    @abstractmethod
     def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
         """Combine the live value with `operand` by the store's merge function, as one write with this TTL.
 
         An expired value is not seen by the function: what has expired does not come back through a merge. The function
         is called again if another write of the row came in between.
         """
+        ...
 
-    @abstractmethod
     def batch(self) -> Batch: ...
-
-    @abstractmethod
     def snapshot(self) -> Snapshot: ...
 
-    @abstractmethod
     def transaction(self) -> Transaction:
         """Refused with Unsupported where the engine has none."""
+        ...
 
-    @abstractmethod
-    def purge(
-        self,
-        *,
-        within: DurationLike | None = None,
-        max_rows: int | None = None,
-        rows_per_second: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> PurgeResult:
+    def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
         """Remove rows that are expired, on an idle store as well.
 
-        Without `within` the rows are removed and the engine frees their bytes in its own time; parts of the
-        store that are older than its `periodic_compaction_interval` are compacted, up to its budget. With
-        `within` flush, compaction and garbage collection are driven until the bytes are gone, the store's
-        files are searched for them, and `complete` says whether all that happened in this time. Where files cannot be
-        searched (object stores) it can be true without that, and `verification.unchecked` says so. Once
-        `stop` is set the purge ends at its next step and leaves the rest for another one.
+        Without `within` the rows are removed and the engine frees their bytes in its own time. With `within` flush,
+        compaction and garbage collection are driven until the bytes are gone, the store's files are searched for them,
+        and `complete` says whether all that happened in this time. Where files cannot be searched (object stores) it
+        can be true without that, and `verification.unchecked` says so. Once `stop` is set the purge ends at its next
+        step and leaves the rest for another one.
         """
+        ...
 
-    @abstractmethod
     def preview(self) -> Preview:
-        """What a purge would remove now, and what expires next; every row is looked at, and nothing is changed."""
+        """What a purge would remove now, and what expires next; every row is read, and nothing is changed."""
+        ...
 
-    @abstractmethod
     def history(self) -> list[PurgeRecord]:
         """The latest hundred purges, latest first."""
+        ...
 
-    @abstractmethod
     def pause(self, reason: str = "paused") -> None:
         """Refuse purges until `resume`. Expired rows stay stored, and stay invisible."""
 
-    @abstractmethod
     def resume(self) -> None: ...
 
-    @abstractmethod
     def stats(self, *, count: bool = False) -> Stats:
-        """With `count` every row is looked at; without, only what the engine knows at once."""
+        """With `count` every row is read; without, only what the engine knows at once."""
+        ...
 
-    @abstractmethod
     def flush(self) -> None:
         """Make every write so far survive a crash of the machine."""

@@ -1,36 +1,37 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
-It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.runner.Direct` runs them
-where they are called. `lapse.kv.adapt` makes the synchronous interface of both.
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.sync.Direct` runs them
+where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+import os
+import socket
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from weakref import WeakSet
 
-from lapse.errors import StoreClosed, Unsupported
+from lapse.errors import Unsupported
 from lapse.kv import format as stored
-from lapse.kv.budget import Budget
-from lapse.kv.census import Census
-from lapse.kv.history import read_history
-from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value
+from lapse.kv.budget import Budget, PurgeLimits
+from lapse.kv.clock import StoreClock
+from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import DurationLike, MergeFunction
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
-from lapse.kv.row import header
+from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, read_default
-from lapse.kv.values import Preview, PurgeRecord, PurgeResult, Stats
-from lapse.kv.written import Written
+from lapse.kv.units import EMPTY, Written, pack_units, read_written
+from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 
 if TYPE_CHECKING:
     from lapse.kv.purge import Purge
-    from lapse.kv.slatedb.transaction import AsyncTransaction
+    from lapse.kv.slatedb.views import AsyncTransaction
 
 
 class Gate(Protocol):
@@ -54,7 +55,6 @@ class AsyncStore(AsyncReader):
         self.state = state
         self.store = self
         self.handle = handle
-        self.clock = state.clock
         self.gate = gate
         self.purge_gate = purge_gate
         self.views: WeakSet[View] = WeakSet()
@@ -62,10 +62,10 @@ class AsyncStore(AsyncReader):
     # What an engine does
 
     @abstractmethod
-    async def fetch_from(self, handle: Any, key: bytes) -> bytes | None: ...
+    def fetch_from(self, handle: Any, key: bytes) -> Awaitable[bytes | None]: ...
 
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [await self.fetch_from(self.handle, key) for key in keys]
+    @abstractmethod
+    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     @abstractmethod
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks: ...
@@ -80,7 +80,7 @@ class AsyncStore(AsyncReader):
 
     @abstractmethod
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
-        """One row, header included. The caller is alone inside the gate."""
+        """One row, header included. The caller is inside the gate."""
 
     @abstractmethod
     async def delete_rows(self, keys: Sequence[bytes]) -> None:
@@ -117,10 +117,14 @@ class AsyncStore(AsyncReader):
         """Call a function of the caller's, where it holds nothing up."""
 
     @abstractmethod
-    async def pin(self) -> AsyncSnapshot: ...
+    async def pin(self) -> Any:
+        """The engine's object for a snapshot."""
 
     @abstractmethod
-    def new_purge(self, budget: Budget, stop: threading.Event | None) -> Purge: ...
+    def new_purge(self, budget: Budget) -> Purge: ...
+
+    def unpin(self, handle: Any) -> None:
+        """A snapshot has ended."""
 
     def take_back(self, written: Written) -> None:
         """What a purge has taken and not looked at."""
@@ -129,9 +133,58 @@ class AsyncStore(AsyncReader):
     def estimated_rows(self) -> int | None:
         return None
 
-    def quick(self) -> dict[str, Callable[..., Any]]:
-        """Methods of the synchronous store that the engine has faster ones of."""
-        return {}
+    # Opening and closing
+
+    async def start(self, *, is_new: bool, mark_ms: int = 0) -> None:
+        """Take over what the store has noted, and note that it is open. The format is noted last: a store that has it
+        has everything else."""
+        state, options, now_ms = self.state, self.state.options, self.state.clock.now_ms()
+        notes: dict[bytes, bytes] = {}
+        state.mark_ms = now_ms if is_new or options.trust_clock else mark_ms
+        if is_new:
+            state.written = Written(base_ms=now_ms)
+            notes[stored.UNITS_KEY] = pack_units([EMPTY])
+        else:
+            state.default = stored.read_default(await self.meta_value(stored.DEFAULT_TTL_KEY))
+            if options.read_only:
+                return
+            state.written = read_written(await self.meta_value(stored.WRITTEN_KEY), base_ms=now_ms)
+            notes[stored.WRITTEN_KEY] = b""
+        if is_new or options.trust_clock:
+            notes[stored.MARK_KEY] = stored.pack_mark(now_ms)
+        if options.sets_default:
+            state.default = options.default
+            notes[stored.DEFAULT_TTL_KEY] = stored.pack_default(options.default)
+        if self._names_its_owner:
+            owner = f"process {os.getpid()} on {socket.gethostname()}, since {from_millis(now_ms).isoformat()}"
+            notes[stored.OWNER_KEY] = owner.encode()
+        if is_new or state.format.version < stored.FORMAT_VERSION:
+            state.format = replace(state.format, version=stored.FORMAT_VERSION)
+            notes[stored.FORMAT_KEY] = state.format.to_bytes()
+        await self.put_meta(notes)
+
+    async def close(self) -> None:
+        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
+        state = self.state
+        if state.closed:
+            return
+        state.closed = True
+        state.stamps.clear()
+        for view in list(self.views):
+            view.release()
+        try:
+            if not state.options.read_only:
+                notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
+                if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
+                    notes[stored.WRITTEN_KEY] = state.written.to_bytes()
+                await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
+        finally:
+            await self.let_go()
+
+    @property
+    def _names_its_owner(self) -> bool:
+        """In an object store nothing else keeps a second writer out."""
+        return self.state.url.remote is not None and self.state.options.take_over
 
     # Looking
 
@@ -141,17 +194,24 @@ class AsyncStore(AsyncReader):
 
     @property
     def default_ttl(self) -> timedelta | str | None:
-        return self.state.default_ttl()
+        default = self.state.default
+        if default is None:
+            return None
+        return str(default) if default.millis is None else default.interval.timedelta
+
+    @property
+    def clock(self) -> StoreClock:
+        return self.state.clock
 
     def read_ms(self) -> int:
-        if self.state.closed:
-            raise StoreClosed(f"{self.url} is closed")
+        self.state.check_open()
         return self.state.clock.now_ms()
 
     async def snapshot(self) -> AsyncSnapshot:
-        with self.state.engine_errors():
-            await self.save_mark(self.read_ms())
-            return await self.pin()
+        await self.save_mark(self.read_ms())
+        async with self.gate:
+            now_ms = self.read_ms()
+            return AsyncSnapshot(self, await self.pin(), now_ms)
 
     async def transaction(self) -> AsyncTransaction:
         raise Unsupported(
@@ -162,37 +222,34 @@ class AsyncStore(AsyncReader):
     async def stats(self, *, count: bool = False) -> Stats:
         state = self.state
         state.check_open()
-        with state.engine_errors():
-            census = await self.count() if count else None
-            oldest_ms = census.oldest_ms if census is not None and census.expired else None
-            if census is not None:
-                state.metrics.looked_at(expired=census.expired, oldest_ms=oldest_ms)
-            return Stats(
-                url=self.url,
-                engine=state.url.engine,
-                format_version=state.format.version,
-                default_ttl=None if state.default is None else str(state.default),
-                rows=self.estimated_rows() if census is None else census.rows,
-                expired=None if census is None else census.expired,
-                oldest_expired=None if oldest_ms is None else from_millis(oldest_ms),
-                unreadable=None if census is None else census.unreadable,
-                paused=await self.paused(),
-                counted=count,
-                bytes=await self.size(),
-                open_snapshots=state.open_readers,
-                clock_mark=from_millis(max(state.mark_ms, 0)),
-                last_purge=await self._last_purge(),
-            )
+        census = await self.count() if count else None
+        if census is not None:
+            state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
+        return Stats(
+            url=self.url,
+            engine=state.url.engine,
+            format_version=state.format.version,
+            default_ttl=None if state.default is None else str(state.default),
+            rows=self.estimated_rows() if census is None else census.rows,
+            expired=None if census is None else census.expired,
+            oldest_expired=None if census is None else census.oldest_expired,
+            unreadable=None if census is None else census.unreadable,
+            paused=await self.paused(),
+            counted=count,
+            bytes=await self.size(),
+            open_snapshots=state.open_readers,
+            clock_mark=from_millis(max(state.mark_ms, 0)),
+            last_purge=await self._last_purge(),
+        )
 
     async def preview(self) -> Preview:
         self.state.check_open()
-        with self.state.engine_errors():
-            census = await self.count()
-            return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
+        census = await self.count()
+        return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:
         self.state.check_open()
-        return read_history(await self.meta_value(stored.HISTORY_KEY))
+        return stored.read_history(await self.meta_value(stored.HISTORY_KEY))
 
     async def paused(self) -> str | None:
         raw = await self.meta_value(stored.PAUSE_KEY)
@@ -211,14 +268,26 @@ class AsyncStore(AsyncReader):
     # Writing
 
     async def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
-        await self.put_many([(key, value)], ttl)
+        self.state.check_writable()
+        check_key(key)
+        check_value(value)
+        async with self.gate:
+            self.state.check_writable()
+            now_ms = self.state.clock.now_ms()
+            if self.is_mark_due(now_ms):
+                await self.save_mark(now_ms)
+            stamp = self.state.stamp(ttl, now_ms)
+            await self.put_row(key, stamp.head + value, stamp)
 
     async def put_many(
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> int:
         self.state.check_writable()
-        taken = rows if isinstance(rows, list) else list(rows)
-        return await self.write_all(taken, ttl) if taken else 0
+        return await self.put_taken(take_rows(rows), ttl)
+
+    async def put_taken(self, rows: Sequence[Any], ttl: TtlLike) -> int:
+        self.state.check_writable()
+        return await self.write_all(rows, ttl) if rows else 0
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()
@@ -227,20 +296,18 @@ class AsyncStore(AsyncReader):
     async def write_all(self, rows: Sequence[Any], ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
         async with self.gate:
             self.state.check_writable()
-            with self.state.engine_errors():
-                return await self.write(rows, ttl, deletes)
+            return await self.write(rows, ttl, deletes)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         self.state.check_writable()
         async with self.gate.alone():
             now_ms = self.state.clock.now_ms()
             stamp = self.state.stamp(ttl, now_ms)
-            found = await self.row(key, now_ms)
+            found = await self._live_row(key, now_ms)
             if found is None:
                 return False
             head = header(created_ms=found.created_ms, expires_ms=stamp.expires_ms)
-            with self.state.engine_errors():
-                await self.put_row(key, head + found.value, stamp)
+            await self.put_row(key, head + found.value, stamp)
             return True
 
     async def persist(self, key: bytes) -> bool:
@@ -252,15 +319,17 @@ class AsyncStore(AsyncReader):
         check_value(operand)
         self.state.check_ttl(ttl)
         while True:
-            found = await self.row(key, self.state.clock.now_ms())
+            found = await self._live_row(key, self.state.clock.now_ms())
             value = check_value(await self.call(function, None if found is None else found.value, operand))
             async with self.gate.alone():
                 now_ms = self.state.clock.now_ms()
-                if await self.row(key, now_ms) == found:  # else another write came in between, or it has expired
+                if await self._live_row(key, now_ms) == found:  # else another write came in between, or it has expired
                     stamp = self.state.stamp(ttl, now_ms)
-                    with self.state.engine_errors():
-                        await self.put_row(key, stamp.head + value, stamp)
+                    await self.put_row(key, stamp.head + value, stamp)
                     return value
+
+    async def _live_row(self, key: bytes, now_ms: int) -> Row | None:
+        return self.state.visible(key, await self.fetch_from(self.handle, check_key(key)), now_ms, False)
 
     def batch(self) -> AsyncBatch:
         self.state.check_writable()
@@ -283,65 +352,36 @@ class AsyncStore(AsyncReader):
 
     async def _set_meta(self, name: bytes, value: bytes) -> None:
         self.state.check_writable()
-        with self.state.engine_errors():
-            await self.put_meta({name: value})
+        await self.put_meta({name: value})
         await self.flush()
 
-    async def purge(
-        self,
-        *,
-        within: DurationLike | None = None,
-        max_rows: int | None = None,
-        rows_per_second: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> PurgeResult:
+    async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
         self.state.check_writable()
-        budget = Budget.read(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+        budget = Budget(**limits)
         try:
-            with self.state.engine_errors():
-                async with self.purge_gate.alone():
-                    result = await self.new_purge(budget, stop).run()
+            async with self.purge_gate.alone():
+                result = await self.new_purge(budget).run()
         except Exception:
             self.state.metrics.purge_failed()
             raise
         self.state.metrics.purge_finished(result, self.state.clock.now_ms())
         return result
 
+    def is_mark_due(self, now_ms: int) -> bool:
+        return now_ms - self.state.mark_ms >= self.mark_step_ms and not self.state.options.read_only
+
     async def save_mark(self, now_ms: int) -> None:
-        state = self.state
-        if now_ms - state.mark_ms >= self.mark_step_ms and not state.options.read_only:
-            state.mark_ms = now_ms
+        if self.is_mark_due(now_ms):
+            self.state.mark_ms = now_ms
             await self.put_meta({stored.MARK_KEY: stored.pack_mark(now_ms)})
 
     async def flush(self) -> None:
         self.state.check_open()
         if not self.state.options.read_only:
-            with self.state.engine_errors():
-                await self.sync()
-
-    async def close(self) -> None:
-        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
-        if self.state.closed:
-            return
-        self.state.closed = True
-        self.state.stamps.clear()
-        for view in list(self.views):
-            view.release()
-        with self.state.engine_errors():
-            try:
-                if not self.state.options.read_only:
-                    await self.put_meta(self.state.last_words(is_purging=self.purge_gate.is_taken))
-            finally:
-                await self.let_go()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        await self.close()
+            await self.sync()
 
 
-class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
+class AsyncBatch(AsyncBlock):
     """A batch that could not be written still has its writes, to be committed again."""
 
     def __init__(self, store: AsyncStore) -> None:
@@ -362,6 +402,9 @@ class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
     def delete(self, key: bytes) -> None:
         self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
 
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        return {"put": self.put, "delete": self.delete}
+
     def __len__(self) -> int:
         return len(self._writes)
 
@@ -374,9 +417,5 @@ class AsyncBatch(ABC):  # noqa: B024 (adapters are registered with it)
             await self._store.write_all(puts, deletes=deletes)
             self._writes = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None:
-            await self.commit()
+    async def close(self) -> None:
+        """Nothing was written, and nothing is lost."""

@@ -45,50 +45,21 @@ class StoreClock:
         self.is_system = type(clock) is SystemClock
         self.read_ns: Callable[[], int] = time.time_ns if self.is_system else lambda: to_millis(clock.now()) * NANOS
         self.moment = moment_at(0)
-        self.on_advance: Callable[[], None] = _nothing
+        self.on_advance: Callable[[], object] = int
         """Called when another moment has begun."""
         self._max_jump_ms = max_jump_ms
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
+        return self.present().now_ms
+
+    def present(self) -> Moment:
         moment = self.moment
-        if self.read_ns() < moment.ends_ns:
-            return moment.now_ms
-        return self.advance().now_ms
+        return moment if self.read_ns() < moment.ends_ns else self.advance()
 
     def advance(self) -> Moment:
         """The present moment, or the latest if the clock went back."""
-        return self._advance_to(self.read_ns() // NANOS)
-
-    def resume(
-        self, mark_ms: int, *, wait_s: float = CLOCK_WAIT_S, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        """Go on from the latest time a store has seen; a clock that stays behind it is an error.
-
-        Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows
-        that were already gone would come back.
-        """
-        behind_s = (mark_ms - self._reading_ms()) / 1000
-        if 0 < behind_s <= wait_s:
-            sleep(behind_s)
-            behind_s = (mark_ms - self._reading_ms()) / 1000
-        if behind_s > 0:
-            raise ClockBehind(
-                f"the clock says {from_millis(self._reading_ms()).isoformat()}, "
-                f"but this store has already seen {from_millis(mark_ms).isoformat()}",
-                hint=f"set the clock right, or open the store with read_only=True; {_TRUST}",
-            )
-        self.start_at(mark_ms)
-        self.advance()
-
-    def start_at(self, now_ms: int) -> None:
-        """Never be before this time, wherever the clock is."""
-        self.moment = moment_at(max(now_ms, self.moment.now_ms))
-
-    def _reading_ms(self) -> int:
-        return self.read_ns() // NANOS
-
-    def _advance_to(self, now_ms: int) -> Moment:
+        now_ms = self.read_ns() // NANOS
         with self._lock:
             last_ms = self.moment.now_ms
             if now_ms > last_ms:
@@ -102,17 +73,41 @@ class StoreClock:
                 self.on_advance()
             return self.moment
 
+    def resume(
+        self, mark_ms: int, *, wait_s: float = CLOCK_WAIT_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Go on from the latest time a store has seen; a clock that stays behind it is an error.
 
-def _nothing() -> None:
-    pass
+        Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows
+        that were already gone would come back.
+        """
+        now_ms = self.read_ns() // NANOS
+        if 0 < mark_ms - now_ms <= wait_s * 1000:
+            sleep((mark_ms - now_ms) / 1000)
+            now_ms = self.read_ns() // NANOS
+        if now_ms < mark_ms:
+            raise ClockBehind(
+                f"the clock says {from_millis(now_ms).isoformat()}, "
+                f"but this store has already seen {from_millis(mark_ms).isoformat()}",
+                hint=f"set the clock right, or open the store with read_only=True; {_TRUST}",
+            )
+        self.start_at(mark_ms)
+        self.advance()
+
+    def start_at(self, now_ms: int) -> None:
+        """Never be before this time, wherever the clock is."""
+        self.moment = moment_at(max(now_ms, self.moment.now_ms))
 
 
-class StoppedClock:
-    """The time of a snapshot: its only moment does not end."""
+class StoppedClock(StoreClock):
+    """The time of a snapshot: its only moment is always over and begins again, unless `check` raises because the
+    snapshot must not be read any more."""
 
-    def __init__(self, now_ms: int) -> None:
-        self.moment = Moment(now_ms=now_ms, ends_ns=1, live_from=live_from(now_ms))
-        self.read_ns: Callable[[], int] = int  # that is, 0
+    def __init__(self, now_ms: int, check: Callable[[], object]) -> None:
+        self.moment = Moment(now_ms=now_ms, ends_ns=0, live_from=live_from(now_ms))
+        self.read_ns = int  # that is, 0
+        self._check = check
 
     def advance(self) -> Moment:
+        self._check()
         return self.moment

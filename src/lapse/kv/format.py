@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
 
 from lapse.errors import InvalidValue, StoreError, StoreFromTheFuture
 from lapse.kv.ttl import Duration, read_duration
+from lapse.kv.values import PurgeRecord, PurgeResult
 
 FORMAT_VERSION = 3
 """Rows are those of version 2. Units of purging know more, and there are no time buckets."""
@@ -26,21 +29,12 @@ HISTORY_KEY = b"history"
 PAUSE_KEY = b"pause"
 OWNER_KEY = b"owner"
 """Who has a store in a bucket open for writing; there only while it is open."""
-OWN_KEYS = frozenset(
-    {
-        FORMAT_KEY,
-        DEFAULT_TTL_KEY,
-        MARK_KEY,
-        BUCKETS_KEY,
-        UNITS_KEY,
-        PURGE_KEY,
-        HEARTBEAT_KEY,
-        WRITTEN_KEY,
-        HISTORY_KEY,
-        PAUSE_KEY,
-        OWNER_KEY,
-    }
-)
+OWN_KEYS = frozenset({FORMAT_KEY, DEFAULT_TTL_KEY, MARK_KEY, BUCKETS_KEY, UNITS_KEY, PURGE_KEY, HEARTBEAT_KEY}) | {
+    *(WRITTEN_KEY, HISTORY_KEY, PAUSE_KEY, OWNER_KEY)
+}
+
+KEPT_PURGES = 100
+_RECORDED = {field.name for field in fields(PurgeRecord)} & {field.name for field in fields(PurgeResult)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,21 +61,17 @@ class StoreFormat:
 
 def read_format(raw: bytes) -> StoreFormat:
     try:
-        fields = json.loads(raw)
-        version = int(fields["version"])
+        found = json.loads(raw)
+        version = int(found["version"])
+        if version > FORMAT_VERSION:
+            raise StoreFromTheFuture(
+                f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}", hint="upgrade lapse-ttl"
+            )
+        if version < _OLDEST_VERSION:
+            raise StoreError(f"the store has format {version}, which was never released")
+        return StoreFormat(**found)
     except (ValueError, TypeError, KeyError):
         raise StoreError(f"the store's description cannot be read: {raw[:80]!r}") from None
-    if version > FORMAT_VERSION:
-        raise StoreFromTheFuture(
-            f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}",
-            hint="upgrade lapse-ttl",
-        )
-    if version < _OLDEST_VERSION:
-        raise StoreError(f"the store has format {version}, which was never released; this Lapse reads {FORMAT_VERSION}")
-    try:
-        return StoreFormat(**fields)
-    except TypeError as error:
-        raise StoreError(f"the store's description cannot be read: {error}") from None
 
 
 def pack_default(default: Duration | None) -> bytes:
@@ -89,12 +79,10 @@ def pack_default(default: Duration | None) -> bytes:
 
 
 def read_default(raw: bytes | None) -> Duration | None:
-    if not raw:
-        return None
     try:
-        return read_duration(raw.decode(), name="default_ttl")
+        return read_duration(raw.decode(), name="default_ttl") if raw else None
     except (InvalidValue, UnicodeDecodeError) as error:
-        raise StoreError(f"the store's default TTL cannot be read: {raw[:80]!r}") from error
+        raise StoreError(f"the store's default TTL cannot be read: {raw!r}") from error
 
 
 def pack_mark(mark_ms: int) -> bytes:
@@ -106,3 +94,27 @@ def read_mark(raw: bytes | None) -> int:
         return int(raw or 0)
     except ValueError as error:
         raise StoreError(f"the store's clock mark cannot be read: {raw!r}") from error
+
+
+def with_purge(history: bytes | None, result: PurgeResult, *, now: datetime) -> bytes:
+    """The history with one more purge in front."""
+    found = result.verification
+    record: dict[str, Any] = {name: getattr(result, name) for name in _RECORDED} | {
+        "at": now.isoformat(),
+        "cutoff": result.cutoff.isoformat(),
+        "elapsed_s": round(result.elapsed_s, 3),
+        "verified": found is not None and found.clean,
+    }
+    return json.dumps([record, *json.loads(history or b"[]")][:KEPT_PURGES]).encode()
+
+
+def read_history(raw: bytes | None) -> list[PurgeRecord]:
+    """Latest first."""
+    try:
+        records = json.loads(raw or b"[]")
+        for record in records:
+            record |= {name: datetime.fromisoformat(record[name]) for name in ("at", "cutoff")}
+            record["reasons"] = tuple(record["reasons"])
+        return [PurgeRecord(**record) for record in records]
+    except (TypeError, KeyError, ValueError) as error:
+        raise StoreError("the store's history of purges cannot be read") from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from lapse.errors import InvalidValue
 
@@ -50,6 +52,12 @@ def check_value(value: bytes) -> bytes:
     return value
 
 
+def take_rows(rows: Iterable[Any]) -> list[Any]:
+    """Rows as plain tuples: after this, nothing of the caller's runs when they are written."""
+    taken = list(rows)
+    return taken if set(map(type, taken)) <= {tuple} else [tuple(row) for row in taken]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRange:
     """`[start, end)`; None means open on that side."""
@@ -79,10 +87,9 @@ def read_range(start: bytes | None, end: bytes | None, prefix: bytes | None) -> 
     return KeyRange(start=start, end=end)
 
 
-def check_limit(limit: int | None) -> int | None:
+def check_limit(limit: int | None) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidValue("limit", limit, "must be a whole number, 0 or more")
-    return limit
 
 
 def _successor(prefix: bytes) -> bytes | None:

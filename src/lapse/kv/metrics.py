@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 from math import nan
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from lapse.kv.values import PurgeResult
 
-_LABELS = ("store",)
-_families: WeakKeyDictionary[CollectorRegistry, Families] = WeakKeyDictionary()
-
-
-class Families:
-    """The metric families of one registry; a registry accepts each name only once."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.hidden = Counter(
-            "lapse_kv_hidden_on_read", "Expired rows that a read did not return", _LABELS, registry=registry
-        )
-        self.purged = Counter("lapse_kv_purged_rows", "Expired rows removed by a purge", _LABELS, registry=registry)
-        self.purge_errors = Counter("lapse_kv_purge_errors", "Purges that failed", _LABELS, registry=registry)
-        self.backlog = Gauge(
-            "lapse_kv_backlog_rows",
-            "Expired rows still stored when last looked at, NaN if a purge ended before it had counted them",
-            _LABELS,
-            registry=registry,
-        )
-        self.oldest_expired = Gauge(
-            "lapse_kv_oldest_expired_timestamp_seconds",
-            "Expiry of the oldest expired row still stored when last looked at, 0 for none, NaN if not known",
-            _LABELS,
-            registry=registry,
-        )
-        self.last_purge = Gauge(
-            "lapse_kv_last_purge_timestamp_seconds", "When the last purge ended", _LABELS, registry=registry
-        )
-        self.purge_seconds = Gauge(
-            "lapse_kv_last_purge_duration_seconds", "How long the last purge took", _LABELS, registry=registry
-        )
+_FAMILIES: dict[str, tuple[type, str, str]] = {
+    "hidden": (Counter, "lapse_kv_hidden_on_read", "Expired rows that a read did not return"),
+    "purged": (Counter, "lapse_kv_purged_rows", "Expired rows removed by a purge"),
+    "errors": (Counter, "lapse_kv_purge_errors", "Purges that failed"),
+    "backlog": (
+        Gauge,
+        "lapse_kv_backlog_rows",
+        "Expired rows still stored when last looked at, NaN if a purge ended before it had counted them",
+    ),
+    "oldest": (
+        Gauge,
+        "lapse_kv_oldest_expired_timestamp_seconds",
+        "Expiry of the oldest expired row still stored when last looked at, 0 for none, NaN if not known",
+    ),
+    "last_purge": (Gauge, "lapse_kv_last_purge_timestamp_seconds", "When the last purge ended"),
+    "purge_seconds": (Gauge, "lapse_kv_last_purge_duration_seconds", "How long the last purge took"),
+}
+_registered: WeakKeyDictionary[CollectorRegistry, dict[str, Any]] = WeakKeyDictionary()
+"""A registry accepts each name only once."""
 
 
 class StoreMetrics:
-    """The metrics of one store."""
-
     def __init__(self, registry: CollectorRegistry, store: str) -> None:
-        families = _families.get(registry)
-        if families is None:
-            families = _families[registry] = Families(registry)
-        self.hidden = families.hidden.labels(store)
-        self._purged = families.purged.labels(store)
-        self._errors = families.purge_errors.labels(store)
-        self._backlog = families.backlog.labels(store)
-        self._oldest = families.oldest_expired.labels(store)
-        self._last = families.last_purge.labels(store)
-        self._seconds = families.purge_seconds.labels(store)
+        if registry not in _registered:
+            _registered[registry] = {
+                name: kind(full_name, text, ("store",), registry=registry)
+                for name, (kind, full_name, text) in _FAMILIES.items()
+            }
+        self._all = {name: family.labels(store) for name, family in _registered[registry].items()}
+
+    def hidden(self, rows: int = 1) -> None:
+        self._all["hidden"].inc(rows)
 
     def purge_finished(self, result: PurgeResult, now_ms: int) -> None:
-        self._purged.inc(result.purged)
-        self._seconds.set(result.elapsed_s)
-        self._last.set(now_ms / 1000)
-        if result.left is None:
-            self._backlog.set(nan)
-            self._oldest.set(nan)
-        else:
-            self._backlog.set(result.left)
-            self._oldest.set(0 if result.oldest_left is None else result.oldest_left.timestamp())
+        self._all["purged"].inc(result.purged)
+        self._all["purge_seconds"].set(result.elapsed_s)
+        self._all["last_purge"].set(now_ms / 1000)
+        oldest_s = 0 if result.oldest_left is None else result.oldest_left.timestamp()
+        self._all["backlog"].set(nan if result.left is None else result.left)
+        self._all["oldest"].set(nan if result.left is None else oldest_s)
 
     def purge_failed(self) -> None:
-        self._errors.inc()
+        self._all["errors"].inc()
 
-    def looked_at(self, *, expired: int, oldest_ms: int | None) -> None:
-        self._backlog.set(expired)
-        if oldest_ms is not None or not expired:
-            self._oldest.set((oldest_ms or 0) / 1000)
+    def counted(self, *, expired: int, oldest_ms: int) -> None:
+        self._all["backlog"].set(expired)
+        self._all["oldest"].set(oldest_ms / 1000 if expired else 0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Unpack
+from importlib import import_module
+from typing import Any, Unpack
 
 from lapse.kv.abc import Store
 from lapse.kv.base import AsyncStore
 from lapse.kv.options import OpenOptions, Options
+from lapse.kv.sync import Direct, Runner, blocking, threaded
 from lapse.kv.url import ROCKSDB, StoreUrl, parse
 
 
@@ -18,36 +20,25 @@ def open(url: str, **options: Unpack[OpenOptions]) -> Store:
     store is created. With `durable` every write waits until it would survive a crash of the machine.
     """
     parsed, read = parse(url), Options(**options)
-    from lapse.kv.adapt import blocking
-    from lapse.kv.runner import Direct, Runner
-
-    if parsed.engine == ROCKSDB:
-        from lapse.kv.rocksdb.opening import open_store
-
-        return blocking(lambda: open_store(parsed, read), Direct())
-    from lapse.kv.slatedb.opening import open_store as open_slatedb
-
-    return blocking(lambda: open_slatedb(parsed, read), Runner())
+    open_store = _engine(parsed, "opening").open_store
+    return blocking(lambda: open_store(parsed, read), Direct() if parsed.engine == ROCKSDB else Runner())
 
 
 async def open_async(url: str, **options: Unpack[OpenOptions]) -> AsyncStore:
     """Like `lapse.kv.open`. SlateDB is asynchronous itself; RocksDB's calls run in a thread."""
     parsed, read = parse(url), Options(**options)
+    opening = _engine(parsed, "opening").open_store(parsed, read)
     if parsed.engine == ROCKSDB:
-        from lapse.kv.adapt import threaded
-        from lapse.kv.rocksdb.opening import open_store as open_rocksdb
-        from lapse.kv.runner import Direct
-
-        return threaded(await asyncio.to_thread(Direct().run, open_rocksdb(parsed, read)))
-    from lapse.kv.slatedb.opening import open_store
-
-    return await open_store(parsed, read)
+        return threaded(await asyncio.to_thread(Direct().run, opening))
+    store: AsyncStore = await opening
+    return store
 
 
 def require_engine(url: StoreUrl) -> None:
     """Raises MissingExtra where the engine of this store is not installed."""
-    if url.engine == ROCKSDB:
-        from lapse.kv.rocksdb.engine import load
-    else:
-        from lapse.kv.slatedb.engine import load
-    load()
+    _engine(url, "engine").load()
+
+
+def _engine(url: StoreUrl, module: str) -> Any:
+    """Imported when it is needed: either engine may be missing."""
+    return import_module(f"lapse.kv.{url.engine}.{module}")

@@ -5,22 +5,22 @@ How the rest goes, and how the bytes of what is gone are freed and looked for, i
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.budget import Budget, Spending
-from lapse.kv.history import with_result
+from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange
 from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
 from lapse.kv.ttl import NEVER_MS, from_millis
-from lapse.kv.units import Unit, UnitBuilder, Units, join, pack_units, read_units
+from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
 from lapse.kv.verify import Sample
-from lapse.kv.written import Written
 
+_UNSEARCHED = "not all files were searched for purged bytes"
+_STILL_THERE = "purged bytes are still in the store's files"
 _LOOK_S = 0.1
 """How long a purge may rest without looking whether it is to stop."""
 
@@ -28,25 +28,27 @@ _LOOK_S = 0.1
 class Purge(ABC):
     """One purge. `physical` is one that goes on until the bytes are gone."""
 
-    keys_after_ms: int
-    """Such a purge forgets the keys of rows that expire later than this: the key of a row that is gone is not kept."""
+    poll_s: float
+    """How long it waits before it looks again whether the engine has removed files."""
 
-    def __init__(self, store: AsyncStore, budget: Budget, stop: threading.Event | None) -> None:
+    def __init__(self, store: AsyncStore, budget: Budget) -> None:
         self._store = store
-        self.state = state = store.state
-        self.spending = Spending(budget, stop)
-        self.physical = budget.within_s is not None
-        self.cutoff_ms, self.now_ms = state.cutoff_ms()
-        self.hold_until_ms = self.now_ms
-        """Rows that expired between the cutoff and this time are kept for an open snapshot."""
+        self.state = store.state
+        self.budget = budget
+        self.is_over = budget.is_over
+        self.physical = budget.is_physical
+        self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
+        """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
         self.held_since_ms = NEVER_MS
         self.unfinished = False
-        self.can_count = True
-        """False where only the engine knows what is left."""
+        self.owed: list[KeyRange] = []
+        """Ranges whose files are to be rewritten: units, and single keys."""
         self.kept: list[Unit] = []
         """What the store is cut into once all units that can hold an expired row were read."""
+        self.fresh: list[Unit] = []
+        """The same once the files are rewritten: units begin with rows that live, and owe only what these will."""
         self.reasons: list[str] = []
 
     async def run(self) -> PurgeResult:
@@ -60,7 +62,8 @@ class Purge(ABC):
         try:
             units = await self._fold(written)
             await self._look_up(written)
-            verification = await self.remove_rest(units)
+            await self._sweep(units)
+            verification = await self.free_bytes() if self.physical else None
         finally:
             store.take_back(written)  # without waiting, after an error as well
         await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
@@ -70,7 +73,7 @@ class Purge(ABC):
             left=left, oldest_ms=oldest_ms, before=before, after=await store.size(), verification=verification
         )
         past, now = await store.meta_value(stored.HISTORY_KEY), from_millis(self.state.clock.now_ms())
-        await store.put_meta({stored.HISTORY_KEY: with_result(past, result, now=now)})
+        await store.put_meta({stored.HISTORY_KEY: stored.with_purge(past, result, now=now)})
         if self.purged:
             await store.sync()  # on a full disk the engine may have taken the deletes and be unable to keep them
         return result
@@ -78,31 +81,36 @@ class Purge(ABC):
     # What an engine does
 
     @abstractmethod
-    async def remove_rest(self, units: Units) -> Verification | None:
-        """Remove the rows whose keys are not known, and free the bytes of all that are gone."""
+    async def rewrite(self) -> None:
+        """Drive the engine until the files have no purged row any more, or a step towards it; called again until they
+        do. The first time it takes the sample of what is in them before."""
 
     @abstractmethod
-    def note_due(self, units: Units, written: Written) -> Units:
-        """The units as they are to be saved before anything is removed: the keys that are about to be looked up owe
-        their bytes."""
+    def why_kept(self) -> str | None:
+        """What keeps the files of before, so that waiting longer does not help."""
 
     @abstractmethod
-    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
-        """The units that the store now has; `swept` is what each of the old has become."""
+    async def file_names(self) -> list[str]:
+        """Of the files that can hold a purged row."""
 
     @abstractmethod
-    def looked_up(self, keys: list[bytes]) -> None:
-        """Rows of these keys, if expired, are gone."""
+    async def search(self) -> Verification:
+        """Look for the sample in the files."""
 
     # Where to look
 
     async def _fold(self, written: Written) -> Units:
-        """What was written is noted in the units before anything else: no later error makes it forgotten."""
+        """What was written is noted in the units before anything else: no later error makes it forgotten. The keys that
+        are about to be looked up owe their bytes; a purge that frees bytes keeps no key of a row that expires later."""
         units = read_units(await self._store.meta_value(stored.UNITS_KEY))
         before = dict(written.groups), written.is_unknown
-        units.fold(written, keys_after_ms=self.keys_after_ms if self.physical else NEVER_MS)
+        units.fold(written, keys_after_ms=self.now_ms if self.physical else NEVER_MS)
+        noted = Units(list(units.all))
+        for group in written.due(self.now_ms):
+            noted.owe(group, rows=False)
+        self._owed_ms = [unit.owed_ms for unit in noted.all]
         try:
-            await self.save(self.note_due(units, written).all)
+            await self.save(noted.all)
         except BaseException:
             written.groups, written.is_unknown = before
             raise
@@ -112,42 +120,56 @@ class Purge(ABC):
         """Rows whose keys are known: nothing else is read."""
         store = self._store
         for number, group in list(written.groups.items()):
-            if group.keys is None or group.min_ms > self.hold_until_ms:
+            if group.keys is None or group.min_ms > self.now_ms:
                 continue
-            if self.spending.exhausted:
-                self.leave_rest(self.spending.why_over)
+            if self.budget.exhausted:
+                self.leave_rest()
                 return
             keys = sorted(set(group.keys))
             async with store.gate.alone():
                 rows = await self._fetch(keys)
                 expired = self.expired_of(rows)
-                gone = set(expired[: self.spending.next_batch(len(rows) or 1)])
+                gone = set(expired[: self.budget.next_batch(len(rows) or 1)])
                 await store.delete_rows(list(gone))
                 for key, raw in rows:
                     if key not in gone and is_row(raw):
                         self.state.written.note(key, expires_ms_of(raw))
-                self.looked_up(keys)
                 del written.groups[number]
+            if self.physical:
+                self.owed += [KeyRange(start=key, end=key + b"\0") for key in keys]
             self.keys_read += len(rows)
             if len(gone) < len(expired):
-                self.leave_rest(self.spending.why_over)
+                self.leave_rest()
             await self._spend(len(gone))
 
-    async def sweep(self, units: Units) -> list[list[Unit]]:
-        """Read the units that can hold an expired row; returns what has become of each."""
+    async def _sweep(self, units: Units) -> None:
+        """Read the units that can hold an expired row."""
         swept: list[list[Unit]] = []
         for index, unit in enumerate(units.all):
+            if self.owes(unit):
+                self.owed.append(KeyRange(start=unit.start or None, end=units.end(index)))
             if unit.min_ms > self.now_ms and not self.owes(unit):
                 self.skipped += 1
                 swept.append([unit])
-            elif self.spending.exhausted:
-                self.leave_rest(self.spending.why_over)
+            elif self.budget.exhausted:
+                self.leave_rest()
                 swept.append([unit])
             else:
                 swept.append(await self._sweep_unit(unit, units.end(index)))
-        self.kept = join(self.after_sweep(units, swept))
+        self._cut(units, swept)
         await self.save(self.kept)
-        return swept
+
+    def _cut(self, units: Units, swept: list[list[Unit]]) -> None:
+        """`swept` is what each of the units has become."""
+        kept, fresh = list[Unit](), list[Unit]()
+        for unit, owed_ms, parts in zip(units.all, self._owed_ms, swept, strict=True):
+            owing = [replace(part, owed_ms=min(part.owed_ms, owed_ms)) for part in parts]
+            kept += [replace(owing[0], start=unit.start), *owing[1:]]
+            if self.owes(unit) and not self.unfinished:
+                fresh += [replace(part, owed_ms=part.min_ms, start=part.start if part.rows else b"") for part in parts]
+            else:
+                fresh += [replace(parts[0], start=unit.start), *parts[1:]]
+        self.kept, self.fresh = join(kept), join(fresh)
 
     def owes(self, unit: Unit) -> bool:
         """Whether bytes of rows that have expired may be in its files, and are to be freed now."""
@@ -161,13 +183,13 @@ class Purge(ABC):
             seen = store.version()  # behind that, which may save a mark
         while rows := await chunks.chunk():
             expired += self.expired_of(rows, builder)
-            while len(expired) >= (most := self.spending.next_batch(store.purge_batch_rows)):
-                if self.spending.exhausted:
+            while len(expired) >= (most := self.budget.next_batch(store.purge_batch_rows)):
+                if self.budget.exhausted:
                     break
                 seen = await self._remove(expired[:most], seen)
                 expired = expired[most:]
-            if self.is_over() or (expired and self.spending.exhausted):
-                self.leave_rest(self.spending.why_over)
+            if self.is_over() or (expired and self.budget.exhausted):
+                self.leave_rest()
                 return [unit]
         if expired:
             await self._remove(expired, seen)
@@ -194,27 +216,42 @@ class Purge(ABC):
 
     async def _spend(self, rows: int) -> None:
         self.purged += rows
-        self.spending.spend(rows)
-        while (pause_s := self.spending.pause_s) > 0:
+        self.budget.rows += rows
+        while (pause_s := self.budget.pause_s) > 0:
             await self._store.sleep(min(pause_s, _LOOK_S))
 
     async def _left(self) -> tuple[int | None, int]:
         """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
         if not self.unfinished:
             return self.held, self.held_since_ms
-        if self.is_over() or not self.can_count:
+        if self.is_over():
             return None, NEVER_MS
         census = await self._store.count()
         return census.expired, census.oldest_ms
 
+    async def free_bytes(self) -> Verification | None:
+        """Until the bytes are gone and the files were searched, or waiting longer does not help."""
+        found: Verification | None = None
+        while True:
+            await self.rewrite()
+            why = self.why_kept() or (self.budget.why_over if self.is_over() else None)
+            if found is None if why else not self.sample.left_of(await self.file_names()):
+                found = await self.search()
+                if found.clean and (found.unchecked is None or not self.is_over()):
+                    return found
+            if why is not None:
+                await self.save(self.kept)  # what is owed is owed still
+                is_clean = found is None or found.clean
+                self.leave_rest(f"{_UNSEARCHED if is_clean else _STILL_THERE}: {why}")
+                return found
+            await self._store.sleep(self.poll_s)
+
     # What may go
 
-    def is_over(self) -> bool:
-        return self.spending.is_over
-
-    def leave_rest(self, why: str) -> None:
+    def leave_rest(self, why: str | None = None) -> None:
+        """Something is left for another purge, because the budget is used up or for another reason."""
         self.unfinished = True
-        self.reasons.append(why)
+        self.reasons.append(why or self.budget.why_over)
 
     def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
         """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
@@ -239,7 +276,7 @@ class Purge(ABC):
             first = next(key for key, _ in rows if key not in gone)
             builder.add(first, NEVER_MS if low is LIVE_END else expires_ms_of(low), len(rows) - len(expired))
         self.unreadable += unreadable
-        if self.cutoff_ms < self.hold_until_ms and low is not LIVE_END and low < live_from(self.hold_until_ms):
+        if self.cutoff_ms < self.now_ms and low is not LIVE_END and low < live_from(self.now_ms):
             self._hold(rows, edge)
         if self.physical and not self.sample.is_full and expired:
             for key, raw in rows:
@@ -248,21 +285,15 @@ class Purge(ABC):
         return expired
 
     def _hold(self, rows: Sequence[tuple[bytes, bytes]], edge: bytes) -> None:
-        """Count the rows that are expired for everybody but an open snapshot."""
-        until = live_from(self.hold_until_ms)
+        """Count the rows that are expired for every reader but an open snapshot."""
+        until = live_from(self.now_ms)
         for _, raw in rows:
             if edge <= raw < until and len(raw) >= HEADER_BYTES:
                 self.held += 1
                 self.held_since_ms = min(self.held_since_ms, expires_ms_of(raw))
 
     def _result(
-        self,
-        *,
-        left: int | None,
-        oldest_ms: int,
-        before: int,
-        after: int,
-        verification: Verification | None = None,
+        self, *, left: int | None, oldest_ms: int, before: int, after: int, verification: Verification | None = None
     ) -> PurgeResult:
         if self.held:
             self.reasons.append(f"{self.held} expired rows are still read by an open snapshot")
@@ -280,7 +311,7 @@ class Purge(ABC):
             bytes_before=before,
             bytes_after=after,
             bytes_compacted=self.compacted,
-            elapsed_s=self.spending.elapsed_s,
+            elapsed_s=self.budget.elapsed_s,
             complete=not self.reasons,
             reasons=tuple(dict.fromkeys(self.reasons)),
             verification=verification,

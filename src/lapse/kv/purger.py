@@ -14,16 +14,15 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.abc import Store
-from lapse.kv.budget import Budget
+from lapse.kv.budget import Budget, PurgeLimits
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
-from lapse.kv.options import DEFAULT_BUDGET_BYTES, DEFAULT_JITTER, DurationLike
+from lapse.kv.options import DurationLike
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
 
 DEFAULT_EVERY = "1 hour"
-DEFAULT_COMPACT_AFTER = "1 day"
 MAX_EVERY = timedelta(days=366)
 
 log = logging.getLogger(__name__)
@@ -31,36 +30,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgerConfig:
-    """`every` is the time between two purges of a store, shortened each time by a random part of up to
-    `jitter`, so that stores do not all work at once. Parts of a store not compacted for
-    `periodic_compaction_interval` are, up to `compaction_budget_bytes` per purge. With `within` a purge goes
-    on until the bytes are gone and that is verified.
-    """
+    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so
+    that stores do not all work at once. With `within` a purge goes on until the bytes are gone and that is verified."""
 
     stores: tuple[str, ...]
     every: DurationLike = DEFAULT_EVERY
-    jitter: float = DEFAULT_JITTER
+    jitter: float = 0.1
     within: DurationLike | None = None
     max_rows: int | None = None
     rows_per_second: float | None = None
-    periodic_compaction_interval: DurationLike | None = DEFAULT_COMPACT_AFTER
-    compaction_budget_bytes: int = DEFAULT_BUDGET_BYTES
 
     def __post_init__(self) -> None:
         parsed = [parse(url) for url in self.stores]
         for url in parsed:
             if url.in_memory:
-                raise InvalidValue("stores", str(url), "must not be a store in memory: nobody else can open it")
+                raise InvalidValue("stores", str(url), "must not be a store in memory: no other process can open it")
         if len(set(parsed)) != len(parsed):
             raise InvalidValue("stores", ", ".join(map(str, parsed)), "must not name a store twice")
         if self.every_s > MAX_EVERY.total_seconds():
             raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
         if not 0 <= self.jitter < 1:
             raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
-        self.budget()
+        Budget(**self.limits())
 
-    def budget(self) -> Budget:
-        return Budget.read(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second)
+    def limits(self, stop: threading.Event | None = None) -> PurgeLimits:
+        return PurgeLimits(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second, stop=stop)
 
     @property
     def every_s(self) -> float:
@@ -134,14 +128,11 @@ class Purger:
             except Exception as error:
                 failed[url] = error
                 _log_failed(url, error)
-            self._due[url] = self._clock.now() + self._pause()
+            pause_s = self._config.every_s * (1 - random.random() * self._config.jitter)
+            self._due[url] = self._clock.now() + timedelta(seconds=pause_s)
             self._reports[url] = self._reported(url, purged.get(url), failed.get(url))
-        return PurgeRun(
-            purged=purged,
-            failed=failed,
-            not_due=tuple(not_due),
-            next_due=min(self._due.values(), default=None),
-        )
+        next_due = min(self._due.values(), default=None)
+        return PurgeRun(purged=purged, failed=failed, not_due=tuple(not_due), next_due=next_due)
 
     def report(self) -> tuple[StoreReport, ...]:
         """Every store, in the order of the configuration; may be called from another thread."""
@@ -170,25 +161,16 @@ class Purger:
             stop.wait(None if wait is None else max(0.0, wait))
 
     def _purge(self, url: str, stop: threading.Event | None) -> PurgeResult:
-        config, store = self._config, self._opened(url)
         try:
-            return store.purge(
-                within=config.within, max_rows=config.max_rows, rows_per_second=config.rows_per_second, stop=stop
-            )
+            store = self._open(url)
+        except Exception:  # it has no metrics of its own yet
+            StoreMetrics(self._registry, str(parse(url))).purge_failed()
+            raise
+        try:
+            return store.purge(**self._config.limits(stop))
         finally:
             if self._close_after:
                 store.close()
-
-    def _opened(self, url: str) -> Store:
-        """A store that cannot be opened has no metrics of its own yet, so its failure is counted here."""
-        try:
-            return self._open(url)
-        except Exception:
-            StoreMetrics(self._registry, str(parse(url))).purge_failed()
-            raise
-
-    def _pause(self) -> timedelta:
-        return timedelta(seconds=self._config.every_s * (1 - random.random() * self._config.jitter))
 
     def _open_default(self, url: str) -> Store:
         return open(
@@ -196,8 +178,6 @@ class Purger:
             clock=None if isinstance(self._clock, SystemClock) else self._clock,
             create=False,
             take_over=False,
-            periodic_compaction_interval=self._config.periodic_compaction_interval,
-            compaction_budget_bytes=self._config.compaction_budget_bytes,
             registry=self._registry,
         )
 

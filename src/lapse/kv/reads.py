@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import finalize
 
 from lapse.errors import SnapshotTooOld, StoreClosed
 from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
-from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, Row, unpack
+from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, unpack
 from lapse.kv.state import State
-from lapse.kv.values import Meta, meta_of
+from lapse.kv.values import Meta
 
 if TYPE_CHECKING:
     from lapse.kv.base import AsyncStore
@@ -33,61 +34,50 @@ class View(Protocol):
 
     @property
     def is_open(self) -> bool: ...
-    def release(self) -> None: ...
+    def release(self) -> object: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Scan(AsyncIterator[RawRow]):
     """Live rows of a range. `fill` reads a chunk, and answers with what hands its rows out.
 
-    Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `check`
-    raises once its reader must not be read any more.
+    Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `left` rows
+    may still be handed out, -1 for all.
     """
 
-    def __init__(
-        self,
-        state: State,
-        chunks: Chunks | None,
-        *,
-        clock: StoreClock | StoppedClock,
-        check: Callable[[], object] | None,
-        limit: int | None,
-        include_expired: bool,
-    ) -> None:
-        self._state = state
-        self._chunks = chunks
-        self._clock = clock
-        self._check = check
-        self._left = -1 if limit is None else limit
-        self._include_expired = include_expired
-        self._begun: Iterator[RawRow] = iter(())
+    state: State
+    chunks: Chunks | None
+    clock: StoreClock
+    left: int
+    include_expired: bool
+    _begun: Iterator[RawRow] = field(default_factory=lambda: iter(()))
 
     @property
     def is_open(self) -> bool:
-        return self._chunks is not None
+        return self.chunks is not None
 
     def release(self) -> None:
-        self._chunks = None
+        self.chunks = None
 
     async def fill(self) -> Iterator[RawRow] | None:
         """None at the end. A scan that is forgotten must let go of the engine at once, so it does not keep this."""
-        if self._left and self._state.closed:
+        if self.left and self.state.closed:
             raise StoreClosed("the store was closed during this scan")
-        if not self._left or self._chunks is None:
+        if not self.left or self.chunks is None:
             self.release()
             return None
-        with self._state.engine_errors():
-            rows = await self._chunks.chunk()
+        rows = await self.chunks.chunk()
         if not rows:
-            self._left = 0
+            self.left = 0
             self.release()
             return None
-        judged = self._judge(rows if self._check is None else self._checked(rows, self._check))
-        return judged if self._left < 0 else self._limited(judged)
+        judged = self._judge(rows)
+        return judged if self.left < 0 else self._limited(judged)
 
     def _judge(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
         """A live row is told by one comparison of bytes. The loop runs for every row that is handed out."""
-        hidden, include_expired, where, end, least = 0, self._include_expired, VALUE, LIVE_END, HEADER_BYTES
-        clock, moment = self._clock, self._clock.moment
+        hidden, include_expired, where, end, least = 0, self.include_expired, VALUE, LIVE_END, HEADER_BYTES
+        clock, moment = self.clock, self.clock.moment
         read_ns, ends_ns, live_from = clock.read_ns, moment.ends_ns, moment.live_from
         try:
             for key, raw in rows:
@@ -104,18 +94,13 @@ class Scan(AsyncIterator[RawRow]):
                     hidden += 1
         finally:
             if hidden:
-                self._state.metrics.hidden.inc(hidden)
-
-    def _checked(self, rows: Iterable[RawRow], check: Callable[[], object]) -> Iterator[RawRow]:
-        for found in rows:
-            check()
-            yield found
+                self.state.metrics.hidden(hidden)
 
     def _limited(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
         for found in rows:
-            self._left -= 1
+            self.left -= 1
             yield found
-            if not self._left:
+            if not self.left:
                 return
 
     async def __aiter__(self) -> AsyncIterator[RawRow]:
@@ -136,25 +121,55 @@ class Scan(AsyncIterator[RawRow]):
             self._begun = rows
 
 
-class AsyncReader(ABC):
+class AsyncBlock:
+    """Used with `async with`: committed at the end if it can be and all went well, else closed."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        await (getattr(self, "commit", self.close) if kind is None else self.close)()
+
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        """Methods that code which is not asynchronous can call as they are."""
+        return {}
+
+
+class AsyncReader(AsyncBlock, ABC):
     store: AsyncStore
     handle: Any
     """The engine's object: the store's own, or that of a snapshot or transaction."""
-    clock: StoreClock | StoppedClock
-    """By which the rows of scans are judged."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> StoreClock:
+        """By which rows are judged."""
 
     @abstractmethod
     def read_ms(self) -> int:
         """The time at which rows are judged; raises if this reader must not read any more."""
 
     async def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
-        found = await self.row(key, self.read_ms(), include_expired)
+        check_key(key)
+        if self.store.is_mark_due(now_ms := self.read_ms()):
+            await self.store.save_mark(now_ms)
+        raw = await self.store.fetch_from(self.handle, key)
+        if raw is None:
+            return None
+        # The time is that of the answer: the row may have expired while the engine looked for it.
+        if self.clock.present().live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
+            return raw[VALUE]
+        found = self.store.state.visible(key, raw, self.read_ms(), include_expired)
         return None if found is None else found.value
 
     async def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
-        now_ms = self.read_ms()
-        found = await self.row(key, now_ms, include_expired)
-        return None if found is None else meta_of(found, now_ms)
+        self.read_ms()
+        raw, now_ms = await self.store.fetch_from(self.handle, check_key(key)), self.read_ms()
+        found = self.store.state.visible(key, raw, now_ms, include_expired)
+        return None if found is None else Meta.of(found, now_ms)
 
     def scan(
         self,
@@ -165,39 +180,33 @@ class AsyncReader(ABC):
         limit: int | None = None,
         include_expired: bool = False,
     ) -> Scan:
-        keys, limit = read_range(start, end, prefix), check_limit(limit)
+        keys = read_range(start, end, prefix)
+        check_limit(limit)
         self.read_ms()
         chunks = None if keys.is_empty else self.chunks(keys)
-        # Closing a store closes its scans; only where time stands still can a reader end before its scan.
-        check = self.read_ms if isinstance(self.clock, StoppedClock) else None
-        state = self.store.state
-        scan = Scan(state, chunks, clock=self.clock, check=check, limit=limit, include_expired=include_expired)
+        left, state = -1 if limit is None else limit, self.store.state
+        scan = Scan(state=state, chunks=chunks, clock=self.clock, left=left, include_expired=include_expired)
         self.store.views.add(scan)
         return scan
-
-    async def row(self, key: bytes, now_ms: int, include_expired: bool = False) -> Row | None:
-        raw = await self.fetch(check_key(key))
-        return self.store.state.visible(key, raw, now_ms, include_expired)
-
-    async def fetch(self, key: bytes) -> bytes | None:
-        """The stored bytes, expired or not."""
-        with self.store.state.engine_errors():
-            return await self.store.fetch_from(self.handle, key)
 
     def chunks(self, keys: KeyRange) -> Chunks:
         return self.store.chunks_from(self.handle, keys)
 
 
-class FrozenReader(AsyncReader):
+class AsyncSnapshot(AsyncReader):
+    """A view in which neither rows nor time change."""
+
     def __init__(self, store: AsyncStore, handle: Any, read_ms: int) -> None:
         self.store = store
         self.handle = handle
-        self.clock = StoppedClock(read_ms)
         self._read_ms = read_ms
-        reader = store.state.reader_opened(read_ms)
         # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
-        self._forget = finalize(self, store.state.reader_closed, reader)
+        self._forget = finalize(self, store.state.reader_opened(read_ms))
         store.views.add(self)
+
+    @property
+    def clock(self) -> StoreClock:
+        return StoppedClock(self._read_ms, self.read_ms)
 
     def read_ms(self) -> int:
         """SlateDB's compaction removes rows under an open snapshot once they have expired. It is therefore told an
@@ -219,21 +228,13 @@ class FrozenReader(AsyncReader):
     def is_open(self) -> bool:
         return self._forget.alive
 
-    def release(self) -> None:
-        self.end()
-
-    def end(self) -> Any:
+    def release(self) -> Any:
+        """Returns the engine's object, for what is still to be done with it."""
         handle, self.handle = self.handle, None
+        if handle is not None:
+            self.store.unpin(handle)
         self._forget()
         return handle
 
-
-class AsyncSnapshot(FrozenReader):
     async def close(self) -> None:
         self.release()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        await self.close()

@@ -5,10 +5,9 @@
     | version | flags | expire_ts | ts   | value |
 
 Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone, which stores with time buckets had
-until they are converted; the other bits are reserved.
-The expiry of a row that stays is `NEVER_MS`. In this order all stored rows that are live at one time lie
-between two byte strings, so that a read decides with one comparison: `live_from(now_ms) <= raw < LIVE_END`.
-(Version 1 had the times the other way round; it was never released.)
+until they are converted; the other bits are reserved. The expiry of a row that stays is `NEVER_MS`. In this order all
+stored rows that are live at one time lie between two byte strings, so that a read decides with one comparison:
+`live_from(now_ms) <= raw < LIVE_END`. (Version 1 had the times the other way round; it was never released.)
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import struct
 from dataclasses import dataclass
 
 from lapse.errors import CorruptRow, StoreFromTheFuture
-from lapse.kv.ttl import NEVER_MS
 
 ROW_VERSION = 2
 TOMBSTONE = 0b01
 
 _HEADER = struct.Struct(">BBqq")
+_START = struct.Struct(">BBq")
 HEADER_BYTES = _HEADER.size
 VALUE = slice(HEADER_BYTES, None)
 """Where the value is in a stored row."""
@@ -32,8 +31,6 @@ LIVE_END = bytes([ROW_VERSION, 0, 0x80])
 
 PLAIN = bytes([ROW_VERSION, 0])
 """What every row begins with that is not a tombstone."""
-
-_pack_start = struct.Struct(">BBq").pack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +42,10 @@ class Row:
     created_ms: int
     expires_ms: int
 
-    @property
-    def never_expires(self) -> bool:
-        return self.expires_ms == NEVER_MS
-
 
 def live_from(now_ms: int) -> bytes:
     """Not behind any row that is live at this time. Bytes too few for a header may lie behind it as well."""
-    return _pack_start(ROW_VERSION, 0, now_ms + 1)
+    return _START.pack(ROW_VERSION, 0, now_ms + 1)
 
 
 def header(*, created_ms: int, expires_ms: int) -> bytes:
@@ -74,16 +67,14 @@ def expires_ms_of(raw: bytes) -> int:
 
 
 def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:
-    """Flags, creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed
-    at."""
+    """Flags, creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed at."""
     try:
         version, flags, expires_ms, created_ms = _HEADER.unpack_from(raw)
     except struct.error:
         raise CorruptRow(key, f"{len(raw)} bytes are too few for a header of {HEADER_BYTES}") from None
     if version > ROW_VERSION:
         raise StoreFromTheFuture(
-            f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}",
-            hint="upgrade lapse-ttl",
+            f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}", hint="upgrade lapse-ttl"
         )
     if version != ROW_VERSION or flags & ~TOMBSTONE:
         raise CorruptRow(key, f"format {version} with flags {flags:#04x} is unknown")

@@ -1,7 +1,12 @@
-"""Purge units: stretches of the key space, each with the earliest expiry inside.
+"""Where expired rows can be: a purge must find them without reading the store.
 
-A unit whose earliest expiry is still to come is not read. The bounds say where to look and nothing else: a row is
-removed only after it was read and found expired.
+What was written since a purge last looked is `Written`: groups of rows by how far away their expiry is. A group keeps
+its keys while they are few, so that one short-lived row among a million is found by its key; of a larger group it keeps
+the first and the last key.
+
+What a purge has read is cut into units: stretches of the key space, each with the earliest expiry inside. A unit whose
+earliest expiry is still to come is not read. Both say where to look and nothing else: a row is removed only after it
+was read and found expired.
 """
 
 from __future__ import annotations
@@ -10,16 +15,125 @@ import base64
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lapse.errors import StoreError
 from lapse.kv.ttl import NEVER_MS
-from lapse.kv.written import Group, Written, packed, unpacked
 
+KEPT_KEYS = 1_000
+"""Of one group. A purge that has more of them to look up reads whole stretches of the store as fast."""
 UNIT_ROWS = 20_000
-_NUMBERS = struct.Struct(">qqI")
-_VERSION = b"\2"
+_STEP_BITS = 20
+"""Groups double in width; the first is 2**20 ms, or 17 minutes."""
+_GROUP = struct.Struct(">qI")
+_UNIT = struct.Struct(">qqI")
+_UNITS_VERSION = b"\2"
+_WRITTEN_VERSION = b"\1"
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Keys of rows that expire at `min_ms` or later. `keys` is None once they lie anywhere in `[first, last]`."""
+
+    min_ms: int
+    keys: list[bytes] | None
+    first: bytes = b""
+    last: bytes = b""
+
+    def note(self, key: bytes) -> None:
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key < self.first:
+            self.first = key
+        elif key > self.last:
+            self.last = key
+
+    def note_many(self, keys: list[bytes], first: bytes, last: bytes) -> None:
+        """All of them lie in `[first, last]`."""
+        if self.keys is not None:
+            self.keys.extend(keys)
+            self.shrink()
+        elif first < self.first or last > self.last:
+            self.first, self.last = min(self.first, first), max(self.last, last)
+
+    def note_range(self, first: bytes, last: bytes) -> None:
+        keys = [first, last, *([self.first, self.last] if self.keys is None else self.keys)]
+        self.first, self.last, self.keys = min(keys), max(keys), None
+
+    def shrink(self) -> None:
+        if self.keys is not None and len(self.keys) > KEPT_KEYS:
+            self.keys = list(set(self.keys))
+            if len(self.keys) > KEPT_KEYS:
+                self.first, self.last, self.keys = min(self.keys), max(self.keys), None
+
+
+class Written:
+    """The caller holds the store's lock."""
+
+    def __init__(self, *, base_ms: int = 0) -> None:
+        self.base_ms = base_ms
+        self.groups: dict[int, Group] = {}
+        self.is_unknown = False
+        """Rows may have been written that are in no group: the last process did not close the store."""
+
+    def group(self, expires_ms: int) -> Group:
+        """The group for rows with this expiry; it counts them as written."""
+        number = -1 if expires_ms == NEVER_MS else max(0, (expires_ms - self.base_ms) >> _STEP_BITS).bit_length()
+        group = self.groups.setdefault(number, Group(expires_ms, []))
+        group.min_ms = min(group.min_ms, expires_ms)
+        group.shrink()
+        return group
+
+    def note(self, key: bytes, expires_ms: int) -> None:
+        self.group(expires_ms).note(key)
+
+    def due(self, now_ms: int) -> list[Group]:
+        """Those with keys of which one may have expired."""
+        return [group for group in self if group.keys is not None and group.min_ms <= now_ms]
+
+    def shrink(self) -> None:
+        for group in self.groups.values():
+            group.shrink()
+
+    def absorb(self, other: Written) -> None:
+        """Take back what a purge that failed had taken."""
+        self.is_unknown = self.is_unknown or other.is_unknown
+        for group in other:
+            mine = self.group(group.min_ms)
+            if group.keys is not None:
+                mine.note_many(group.keys, min(group.keys), max(group.keys))
+            else:
+                mine.note_range(group.first, group.last)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter([group for group in self.groups.values() if group.keys is None or group.keys])
+
+    def to_bytes(self) -> bytes:
+        """Empty where not all is known: the next process does not know it, either."""
+        if self.is_unknown:
+            return b""
+        parts = [_WRITTEN_VERSION]
+        for group in self:
+            keys = [group.first, group.last] if group.keys is None else group.keys
+            parts.append(_GROUP.pack(group.min_ms, 0 if group.keys is None else len(keys)))
+            parts.extend(map(_packed, keys))
+        return b"".join(parts)
+
+
+def read_written(raw: bytes | None, *, base_ms: int) -> Written:
+    """`raw` is None where the last process did not close the store. Other versions wrote JSON, with no keys."""
+    written = Written(base_ms=base_ms)
+    if not raw or raw[:1] != _WRITTEN_VERSION:
+        written.is_unknown = True
+        return written
+    offset = 1
+    while offset < len(raw):
+        min_ms, count = _GROUP.unpack_from(raw, offset)
+        keys, offset = _unpacked(raw, offset + _GROUP.size, count or 2)
+        group = Group(min_ms, keys) if count else Group(min_ms, None, keys[0], keys[1])
+        written.groups[len(written.groups) + 1_000] = group  # numbers that no other group has
+    return written
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,20 +178,17 @@ class Units:
 
     def owe(self, group: Group, *, rows: bool) -> None:
         """Rows of this group were written: their bytes are somewhere, and with `rows` they themselves are, too."""
-        for index in self._indexes(group):
+        if group.keys is not None:
+            indexes: Iterable[int] = {bisect_right(self._starts, key) - 1 for key in group.keys}
+        else:
+            indexes = range(bisect_right(self._starts, group.first) - 1, bisect_right(self._starts, group.last))
+        for index in indexes:
             unit = self.all[index]
-            if rows:
-                self.all[index] = unit.widened(group.min_ms)
-            elif group.min_ms < unit.owed_ms:
-                self.all[index] = replace(unit, owed_ms=group.min_ms)
+            owing = replace(unit, owed_ms=min(unit.owed_ms, group.min_ms))
+            self.all[index] = unit.widened(group.min_ms) if rows else owing
 
     def end(self, index: int) -> bytes | None:
         return self._starts[index + 1] if index + 1 < len(self._starts) else None
-
-    def _indexes(self, group: Group) -> Iterable[int]:
-        if group.keys is not None:
-            return {bisect_right(self._starts, key) - 1 for key in group.keys}
-        return range(bisect_right(self._starts, group.first) - 1, bisect_right(self._starts, group.last))
 
 
 class UnitBuilder:
@@ -86,28 +197,18 @@ class UnitBuilder:
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
-        self._start: bytes | None = None
-        self._low_ms, self._rows = NEVER_MS, 0
-        self.units: list[Unit] = []
+        self._units: list[Unit] = []
 
     def add(self, key: bytes, low_ms: int, rows: int) -> None:
         """Rows from `key` on, the earliest of which expires at `low_ms`."""
-        if self._rows >= UNIT_ROWS:
-            self.cut()
-        if self._start is None:
-            self._start = key
-        self._rows += rows
-        self._low_ms = min(self._low_ms, low_ms)
-
-    def cut(self) -> None:
-        if self._start is not None:
-            unit = Unit(start=self._start, min_ms=self._low_ms, owed_ms=self._unit.owed_ms, rows=self._rows)
-            self.units.append(unit)
-        self._start, self._low_ms, self._rows = None, NEVER_MS, 0
+        units = self._units
+        if not units or units[-1].rows >= UNIT_ROWS:
+            units.append(Unit(start=key, min_ms=low_ms, owed_ms=self._unit.owed_ms, rows=rows))
+        else:
+            units[-1] = replace(units[-1], min_ms=min(units[-1].min_ms, low_ms), rows=units[-1].rows + rows)
 
     def finish(self) -> list[Unit]:
-        self.cut()
-        return self.units or [replace(self._unit, start=b"", min_ms=NEVER_MS, rows=0)]
+        return self._units or [replace(self._unit, start=b"", min_ms=NEVER_MS, rows=0)]
 
 
 def join(units: Iterable[Unit]) -> list[Unit]:
@@ -116,11 +217,9 @@ def join(units: Iterable[Unit]) -> list[Unit]:
     for unit in units:
         last = result[-1] if result else None
         if last is not None and (not unit.start or last.rows + unit.rows <= UNIT_ROWS):
+            owed_ms = min(last.owed_ms, unit.owed_ms)
             result[-1] = replace(
-                last,
-                min_ms=min(last.min_ms, unit.min_ms),
-                owed_ms=min(last.owed_ms, unit.owed_ms),
-                rows=last.rows + unit.rows,
+                last, min_ms=min(last.min_ms, unit.min_ms), owed_ms=owed_ms, rows=last.rows + unit.rows
             )
         else:
             result.append(unit)
@@ -128,35 +227,42 @@ def join(units: Iterable[Unit]) -> list[Unit]:
 
 
 def pack_units(units: Iterable[Unit]) -> bytes:
-    parts = [_VERSION]
-    for unit in units:
-        parts.extend(packed([unit.start]))
-        parts.append(_NUMBERS.pack(unit.min_ms, unit.owed_ms, unit.rows))
-    return b"".join(parts)
+    packed = (_packed(unit.start) + _UNIT.pack(unit.min_ms, unit.owed_ms, unit.rows) for unit in units)
+    return _UNITS_VERSION + b"".join(packed)
 
 
 def read_units(raw: bytes | None) -> Units:
     if not raw:
         return Units([UNKNOWN])
     try:
-        return Units(_read(raw) if raw[:1] == _VERSION else _read_first_version(raw))
+        return Units(list(_read_units(raw) if raw[:1] == _UNITS_VERSION else _read_first_version(raw)))
     except (ValueError, TypeError, struct.error) as error:
         raise StoreError("the store's purge units cannot be read") from error
 
 
-def _read(raw: bytes) -> list[Unit]:
-    units, offset = list[Unit](), 1
+def _read_units(raw: bytes) -> Iterator[Unit]:
+    offset = 1
     while offset < len(raw):
-        (start,), offset = unpacked(raw, offset, 1)
-        min_ms, owed_ms, rows = _NUMBERS.unpack_from(raw, offset)
-        offset += _NUMBERS.size
-        units.append(Unit(start=start, min_ms=min_ms, owed_ms=owed_ms, rows=rows))
-    return units
+        (start,), offset = _unpacked(raw, offset, 1)
+        min_ms, owed_ms, rows = _UNIT.unpack_from(raw, offset)
+        offset += _UNIT.size
+        yield Unit(start=start, min_ms=min_ms, owed_ms=owed_ms, rows=rows)
 
 
-def _read_first_version(raw: bytes) -> list[Unit]:
+def _read_first_version(raw: bytes) -> Iterator[Unit]:
     """Whose rows' bytes are anywhere, as it did not note what it had removed from where."""
-    return [
-        Unit(start=base64.b64decode(start or ""), min_ms=low, owed_ms=0, rows=rows)
-        for start, _, low, _, rows in json.loads(raw)
-    ]
+    for start, _, low_ms, _, rows in json.loads(raw):
+        yield Unit(start=base64.b64decode(start or ""), min_ms=low_ms, owed_ms=0, rows=rows)
+
+
+def _packed(key: bytes) -> bytes:
+    return len(key).to_bytes(2, "big") + key
+
+
+def _unpacked(raw: bytes, offset: int, count: int) -> tuple[list[bytes], int]:
+    keys = []
+    for _ in range(count):
+        start = offset + 2
+        offset = start + int.from_bytes(raw[offset:start], "big")
+        keys.append(raw[start:offset])
+    return keys, offset

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lapse.kv.row import Row
-from lapse.kv.ttl import from_millis
+from lapse.errors import CorruptRow, StoreFromTheFuture
+from lapse.kv.row import TOMBSTONE, Row, unpack
+from lapse.kv.ttl import NEVER_MS, from_millis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +22,17 @@ class Meta:
     expired: bool
     """True only where expired rows were asked for."""
 
+    @staticmethod
+    def of(row: Row, now_ms: int) -> Meta:
+        stays = row.expires_ms == NEVER_MS
+        return Meta(
+            key=row.key,
+            created=from_millis(row.created_ms),
+            expires=None if stays else from_millis(row.expires_ms),
+            remaining=None if stays else timedelta(milliseconds=max(0, row.expires_ms - now_ms)),
+            expired=row.expires_ms <= now_ms,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
@@ -28,14 +41,14 @@ class Verification:
     `payloads_searchable` of the `payloads` sampled were found, byte for byte, in the files before the purge (a
     compressed file hides them); `payloads_left` are found in the files after it, and `keys_left` of their keys.
     `files_left` are files that could hold purged rows before and still exist. `files` were searched; tables whose
-    keys lie elsewhere, `files_elsewhere`, cannot hold one and were not. `unchecked` says what could not be looked at,
+    keys lie elsewhere, `files_elsewhere`, cannot hold one and were not. `unchecked` says what could not be searched,
     and why.
     """
 
     files: int
-    payloads: int
-    payloads_searchable: int
-    payloads_left: int
+    payloads: int = 0
+    payloads_searchable: int = 0
+    payloads_left: int = 0
     keys_left: int = 0
     files_left: tuple[str, ...] = ()
     files_elsewhere: int = 0
@@ -43,7 +56,7 @@ class Verification:
 
     @property
     def clean(self) -> bool:
-        """Nothing was found where it was looked."""
+        """Nothing was found in what was searched."""
         return not self.payloads_left and not self.keys_left and not self.files_left
 
 
@@ -91,8 +104,9 @@ class PurgeRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """What a purge would remove now, and what expires next. `bytes` are those of keys and values as stored, before the
-    engine compresses them."""
+    """What a purge would remove now, and what expires next. `expired_bytes` are those of keys and values as stored,
+    before the engine compresses them; `expiring` are the rows that expire within an hour, a day, a week and thirty
+    days from now."""
 
     at: datetime
     rows: int
@@ -100,7 +114,6 @@ class Preview:
     expired_bytes: int
     oldest_expired: datetime | None
     expiring: dict[str, int]
-    """Rows that expire within an hour, a day, a week and thirty days from now."""
     next_expiry: datetime | None
     never: int
     unreadable: int
@@ -110,8 +123,7 @@ class Preview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or
-    None."""
+    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or None."""
 
     url: str
     engine: str
@@ -129,13 +141,54 @@ class Stats:
     last_purge: datetime | None
 
 
-def meta_of(row: Row, now_ms: int) -> Meta:
-    expires = None if row.never_expires else from_millis(row.expires_ms)
-    left_ms = max(0, row.expires_ms - now_ms)
-    return Meta(
-        key=row.key,
-        created=from_millis(row.created_ms),
-        expires=expires,
-        remaining=None if expires is None else timedelta(milliseconds=left_ms),
-        expired=row.expires_ms <= now_ms,
-    )
+_AHEAD_MS = {"1 hour": 3_600_000, "1 day": 86_400_000, "7 days": 7 * 86_400_000, "30 days": 30 * 86_400_000}
+
+
+class Census:
+    """A count of rows as they are stored. One that cannot be read is counted, and stops nothing."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.rows = self.expired = self.expired_bytes = self.never = self.unreadable = 0
+        self.oldest_ms = self.next_ms = NEVER_MS
+        self._expiring = dict.fromkeys(_AHEAD_MS, 0)
+
+    def add(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        for key, raw in rows:
+            try:
+                flags, _, expires_ms = unpack(key, raw)
+            except (CorruptRow, StoreFromTheFuture):
+                self.unreadable += 1
+                continue
+            if flags & TOMBSTONE:
+                continue
+            self.rows += 1
+            if expires_ms <= self.now_ms:
+                self.expired += 1
+                self.expired_bytes += len(key) + len(raw)
+                self.oldest_ms = min(self.oldest_ms, expires_ms)
+            elif expires_ms == NEVER_MS:
+                self.never += 1
+            else:
+                self.next_ms = min(self.next_ms, expires_ms)
+                for name, ahead_ms in _AHEAD_MS.items():
+                    self._expiring[name] += expires_ms - self.now_ms <= ahead_ms
+
+    @property
+    def oldest_expired(self) -> datetime | None:
+        return from_millis(self.oldest_ms) if self.expired else None
+
+    def preview(self, *, paused: str | None, last_purge: datetime | None) -> Preview:
+        return Preview(
+            at=from_millis(self.now_ms),
+            rows=self.rows,
+            expired=self.expired,
+            expired_bytes=self.expired_bytes,
+            oldest_expired=self.oldest_expired,
+            expiring=self._expiring,
+            next_expiry=None if self.next_ms == NEVER_MS else from_millis(self.next_ms),
+            never=self.never,
+            unreadable=self.unreadable,
+            paused=paused,
+            last_purge=last_purge,
+        )

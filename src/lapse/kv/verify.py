@@ -15,6 +15,9 @@ MIN_KEY_BYTES = 8
 """A shorter key may be found anywhere by chance."""
 BLOCK_BYTES = 1 << 20
 
+IsOver = Callable[[], bool]
+"""Whether there is no time left."""
+
 
 @dataclass(kw_only=True)
 class Sample:
@@ -47,13 +50,6 @@ class Sample:
         return tuple(sorted(set(names) & self.files))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
-    found: frozenset[bytes]
-    unread: int
-    """Files for which there was no time."""
-
-
 def total_bytes(files: Iterable[Path]) -> int:
     total = 0
     for file in files:
@@ -64,31 +60,27 @@ def total_bytes(files: Iterable[Path]) -> int:
     return total
 
 
-def take_sample(sample: Sample, files: Iterable[Path], *, is_over: Callable[[], bool]) -> None:
+def take_sample(sample: Sample, files: Iterable[Path], *, is_over: IsOver) -> None:
     """Which files could hold the rows, and which rows can be found in them at all."""
     files = list(files)
     sample.files = frozenset(file.name for file in files)
-    sample.searchable = search(files, sample.payloads, is_over=is_over).found
+    sample.searchable = frozenset(search(files, sample.payloads, is_over=is_over)[0])
 
 
 def check(
-    sample: Sample,
-    files: Sequence[Path],
-    *,
-    is_over: Callable[[], bool],
-    manifests: Sequence[Path] = (),
-    elsewhere: int = 0,
+    sample: Sample, files: Sequence[Path], *, is_over: IsOver, manifests: Sequence[Path] = (), elsewhere: int = 0
 ) -> Verification:
     """`files` may hold rows, `manifests` may hold keys with a length before them."""
-    rows = search(files, sample.payloads, is_over=is_over)
-    keys = search(manifests, [needle for key in sample.keys for needle in _with_length(key)], is_over=is_over)
-    unread = rows.unread + keys.unread
+    payloads, unread = search(files, sample.payloads, is_over=is_over)
+    needles = [needle for key in sample.keys for needle in _with_length(key)]
+    keys, also_unread = search(manifests, needles, is_over=is_over)
+    unread += also_unread
     return Verification(
         files=len(files) + len(manifests),
         payloads=len(sample.payloads),
         payloads_searchable=len(sample.searchable),
-        payloads_left=len(rows.found),
-        keys_left=len({needle[1:] for needle in keys.found}),
+        payloads_left=len(payloads),
+        keys_left=len({needle[1:] for needle in keys}),
         files_left=sample.left_of(file.name for file in (*files, *manifests)),
         files_elsewhere=elsewhere,
         unchecked=f"the bytes of {unread} files: there was no time" if unread else None,
@@ -102,8 +94,8 @@ def _with_length(key: bytes) -> Iterator[bytes]:
     yield bytes([len(key) & 0xFF]) + key
 
 
-def search(files: Sequence[Path], payloads: Sequence[bytes], *, is_over: Callable[[], bool]) -> Search:
-    """Which payloads occur in any of the files."""
+def search(files: Sequence[Path], payloads: Sequence[bytes], *, is_over: IsOver) -> tuple[set[bytes], int]:
+    """Which payloads occur in any of the files, and for how many files there was no time."""
     found: set[bytes] = set()
     overlap = max((len(payload) for payload in payloads), default=1) - 1
     for index, file in enumerate(files):
@@ -111,9 +103,9 @@ def search(files: Sequence[Path], payloads: Sequence[bytes], *, is_over: Callabl
         if not missing:
             break
         if is_over():
-            return Search(found=frozenset(found), unread=len(files) - index)
+            return found, len(files) - index
         found.update(_search_file(file, missing, overlap))
-    return Search(found=frozenset(found), unread=0)
+    return found, 0
 
 
 def _search_file(file: Path, payloads: Sequence[bytes], overlap: int) -> set[bytes]:
@@ -125,6 +117,6 @@ def _search_file(file: Path, payloads: Sequence[bytes], overlap: int) -> set[byt
                 window = tail + block
                 found.update(payload for payload in payloads if payload in window)
                 tail = window[-overlap:] if overlap else b""
-    except FileNotFoundError:  # removed by the engine while we looked: then nothing is left in it
+    except FileNotFoundError:  # removed by the engine while it was searched: then nothing is left in it
         return set()
     return found

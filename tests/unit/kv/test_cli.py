@@ -91,7 +91,7 @@ def test_ttl(url: str) -> None:
         (["purge", "{}", "--max-rows", "0"], 2, "more than 0"),
         (["get", "{}-elsewhere", "k"], 1, "no store"),
         (["put", "{}-elsewhere", "k", "v"], 1, "`lapse kv put --create` creates one"),
-        (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file and no"),
+        (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file, not a"),
         (["put", "{}/lapse-file/below", "k", "v", "--create"], 1, "lapse-file"),
         (["stats", "redis:/x"], 2, "no key-value store"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -118,20 +117,6 @@ def test_without_the_engine_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     with pytest.raises(MissingExtra, match=r"\.\[kv\]"):
         Purger(PurgerConfig(stores=("rocksdb:/x",)))
-
-
-def test_a_store_larger_than_the_budget_of_compaction_is_not_called_purged(tmp_path: Path) -> None:
-    url = f"slatedb:{tmp_path / 's'}"
-    with lapse.kv.open(url, snapshot_lifetime="1 ms") as store:
-        store.put_many([(b"k%d" % i, b"v") for i in range(2000)], ttl="1 second")
-    time.sleep(1.1)  # SlateDB's compaction knows no clock but the system's
-    config = PurgerConfig(stores=(url,), periodic_compaction_interval="1 day", compaction_budget_bytes=1)
-    result = Purger(config).run_once().purged[url]
-    assert not result.complete
-    assert "compaction_budget_bytes" in result.reasons[0]
-    assert Purger(PurgerConfig(stores=(url,))).run_once().purged[url].complete
-    with lapse.kv.open(url, read_only=True) as store:
-        assert list(store.scan(include_expired=True)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
-"""The runner, the gate and the optional block copy."""
+"""The runner and the gate."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import lapse.kv
-from lapse.errors import Unsupported
-from lapse.kv.runner import Runner
-from lapse.kv.slatedb import binding
-from lapse.kv.slatedb.gate import Gate
+from lapse.kv.slatedb.store import Gate
+from lapse.kv.sync import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 
@@ -91,30 +87,3 @@ def test_the_gate_lets_one_alone_and_others_together() -> None:
     log = asyncio.run(run())
     assert log[:2] == ["a in", "b in"]
     assert log.index("alone out") == log.index("alone in") + 1
-
-
-class TestFastCopy:
-    def test_values_arrive_whole(self) -> None:
-        value = bytes(range(256)) * 400
-        with lapse.kv.open("slatedb:memory:") as store:
-            try:
-                binding.use_fast_copy()
-                binding.use_fast_copy()
-                store.put(b"k", value)
-                store.put(b"empty", b"")
-                began = time.perf_counter()
-                store.put_many([(b"k%d" % i, value) for i in range(10)])
-                fast_s = time.perf_counter() - began
-            finally:
-                binding.use_fast_copy(False)
-            binding.use_fast_copy(False)
-            began = time.perf_counter()
-            store.put_many([(b"k%d" % i, value) for i in range(10)])
-            assert fast_s < time.perf_counter() - began
-            assert store.get(b"k") == value
-            assert store.get(b"empty") == b""
-
-    def test_a_binding_it_does_not_know_is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(binding, "version", lambda name: "0.18.0")
-        with pytest.raises(Unsupported, match=r"0\.18"):
-            binding.use_fast_copy()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lapse.errors import (
-    DatabaseError,
-    ForeignStore,
-    MissingExtra,
-    NotFound,
-    StoreClosed,
-    StoreLocked,
-)
+from lapse.errors import DatabaseError, ForeignStore, LapseError, MissingExtra, NotFound, StoreClosed, StoreLocked
 from lapse.kv.options import Options
 from lapse.kv.url import StoreUrl
 
@@ -23,7 +18,6 @@ ROWS_FAMILY = "default"
 _COMPACT_AFTER_DELETES = (10_000, 5_000, 0.5)
 """A file with this many deletions among this many entries is compacted soon: it is what a purge leaves
 behind."""
-
 
 _LEFT_BY_CREATION = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|\d+\.log")
 """What the engine has made before the file that makes a directory a database."""
@@ -49,8 +43,43 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     return error
 
 
-def exists(path: Path) -> bool:
-    return (path / "CURRENT").is_file()
+@contextmanager
+def lapse_errors(url: StoreUrl) -> Iterator[None]:
+    try:
+        yield
+    except LapseError:
+        raise
+    except Exception as error:
+        raise translate(url, error) from error
+
+
+class Handle:
+    """A database or a column family of the engine, whose calls raise Lapse's errors. `raw` is it itself, for calls that
+    must be as quick as they can; None once it is closed."""
+
+    def __init__(self, raw: Any, url: StoreUrl) -> None:
+        self.raw = raw
+        self._url = url
+
+    def __getattr__(self, name: str) -> Any:
+        if self.raw is None:
+            raise StoreClosed(f"{self._url} is closed")
+        method = getattr(self.raw, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            with lapse_errors(self._url):
+                return method(*args, **options)
+
+        return call
+
+    def close(self) -> None:
+        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it."""
+        raw, self.raw = self.raw, None
+        try:
+            if raw is not None:
+                raw.close()
+        finally:
+            del raw
 
 
 def options(rocksdict: Any, *, create: bool = False) -> Any:
@@ -76,7 +105,7 @@ def open_database(url: StoreUrl, opened: Options) -> Any:
     rocksdict, path = load(), url.path
     assert path is not None
     families = [ROWS_FAMILY, META_FAMILY]
-    if exists(path):
+    if (path / "CURRENT").is_file():
         found = rocksdict.Rdict.list_cf(str(path))
         if META_FAMILY not in found and (opened.read_only or not _is_unfinished(rocksdict, path, found)):
             raise ForeignStore(f"{url} was not written by Lapse", hint="copy its rows to a new store")
@@ -85,7 +114,7 @@ def open_database(url: StoreUrl, opened: Options) -> Any:
         if opened.read_only or not opened.create:
             raise NotFound(f"there is no store at {url}", hint="leave out read_only=True and create=False to create it")
         if path.is_file():
-            raise ForeignStore(f"{path} is a file and no RocksDB store", hint="give the path of a new directory")
+            raise ForeignStore(f"{path} is a file, not a RocksDB store", hint="give the path of a new directory")
         if path.is_dir() and not all(_LEFT_BY_CREATION.fullmatch(file.name) for file in path.iterdir()):
             raise ForeignStore(f"{path} is not empty and no RocksDB store", hint="give the path of a new directory")
         path.mkdir(parents=True, exist_ok=True)
@@ -98,6 +127,23 @@ def open_database(url: StoreUrl, opened: Options) -> Any:
     )
 
 
+def is_empty(database: Any) -> bool:
+    first = database.iter()
+    first.seek_to_first()
+    if first.valid():
+        return False
+    check_status(first)
+    return True
+
+
+def check_status(iterator: Any) -> None:
+    """An iterator that is at no row is at its end only if the engine has no error to report."""
+    try:
+        iterator.status()
+    except Exception as error:
+        raise DatabaseError(f"reading failed, so nothing was concluded from it: {error}") from error
+
+
 def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
     """A database without a row and with no family but the engine's own: a process was killed while it created it."""
     if families != [ROWS_FAMILY]:
@@ -105,17 +151,6 @@ def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
     plain = rocksdict.Options(raw_mode=True)
     database = rocksdict.Rdict(str(path), plain, access_type=rocksdict.AccessType.read_only(False))
     try:
-        first = database.iter()
-        first.seek_to_first()
-        is_empty = not first.valid()
-        first.status()
-        return is_empty
+        return is_empty(database)
     finally:
-        del first
         database.close()
-
-
-def write_options(durable: bool) -> Any:
-    result = load().WriteOptions()
-    result.sync = durable
-    return result

@@ -1,27 +1,36 @@
-"""From a URL to an open RocksDB store."""
+"""From a URL to an open RocksDB store.
+
+Stores with time buckets, which earlier versions could make, are converted: their rows move into one family. A bucket
+was a column family of its own. The newest bucket that has a key has its newest version, so the buckets are copied
+oldest first, each over the ones before. A crash in the middle leaves the buckets and their description as they were.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from lapse.errors import LapseError, Refused, StoreError
+from lapse.errors import Refused, StoreError
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
+from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
-from lapse.kv.rocksdb.engine import META_FAMILY, open_database, translate
+from lapse.kv.rocksdb.engine import META_FAMILY, Handle, is_empty, lapse_errors, load, open_database
 from lapse.kv.rocksdb.store import RocksStore
-from lapse.kv.rocksdb.upgrade import drop_buckets, without_buckets
-from lapse.kv.rocksdb.views import check_status
+from lapse.kv.rocksdb.views import Pin, PinnedRows
+from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.state import State
+from lapse.kv.units import UNKNOWN, pack_units
 from lapse.kv.url import StoreUrl
+
+_BUCKET = "bucket-"
 
 
 async def open_store(url: StoreUrl, options: Options) -> RocksStore:
-    try:
-        database = open_database(url, options)
+    with lapse_errors(url):
+        database = Handle(open_database(url, options), url)
         try:
-            meta = database.get_column_family(META_FAMILY)
+            meta = Handle(database.get_column_family(META_FAMILY), url)
             try:
                 return await _open(url, options, database, meta)
             except BaseException:
@@ -30,16 +39,12 @@ async def open_store(url: StoreUrl, options: Options) -> RocksStore:
         except BaseException:
             database.close()
             raise
-    except LapseError:
-        raise
-    except Exception as error:
-        raise translate(url, error) from error
 
 
-async def _open(url: StoreUrl, options: Options, database: Any, meta: Any) -> RocksStore:
+async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle) -> RocksStore:
     clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
     raw = meta.get(stored.FORMAT_KEY)
-    if raw is None and (options.read_only or not _is_empty(database)):
+    if raw is None and (options.read_only or not is_empty(database)):
         raise StoreError(f"{url} has rows but no description: it is not whole")
     format = StoreFormat(engine=url.engine, created_ms=clock.now_ms()) if raw is None else stored.read_format(raw)
     mark_ms = stored.read_mark(meta.get(stored.MARK_KEY))
@@ -47,25 +52,49 @@ async def _open(url: StoreUrl, options: Options, database: Any, meta: Any) -> Ro
         if format.bucket_ms:
             raise Refused(f"{url} has time buckets", hint="open it for writing once: that converts it")
         clock.start_at(mark_ms)
-    elif not options.trust_clock:
-        clock.resume(mark_ms, wait_s=options.clock_wait_s)
+    else:
+        if not options.trust_clock:
+            clock.resume(mark_ms, wait_s=options.clock_wait_s)
+        format = await _without_buckets(url, database, meta, format)
+    state = State(url=url, options=options, format=format, clock=clock)
+    store = RocksStore(state=state, database=database, meta_family=meta)
+    await store.start(is_new=raw is None, mark_ms=mark_ms)
+    return store
+
+
+async def _without_buckets(url: StoreUrl, database: Handle, meta: Handle, format: StoreFormat) -> StoreFormat:
+    """A process may have been killed between the conversion and the end of the buckets."""
+    names = [name for name in load().Rdict.list_cf(str(url.path)) if name.startswith(_BUCKET)]
     if format.bucket_ms:
-        format = await without_buckets(url, database, meta, format)
-    elif not options.read_only:
-        drop_buckets(url, database)
-    state = State(url=url, options=options, format=format, clock=clock, translate=translate)
-    default, written = meta.get(stored.DEFAULT_TTL_KEY), meta.get(stored.WRITTEN_KEY)
-    is_new = raw is None
-    words = state.birth_words() if is_new else state.first_words(mark_ms=mark_ms, default=default, written=written)
-    for name, value in words.items():
-        meta.put(name, value)
-    return RocksStore(state=state, database=database, meta_family=meta)
+        try:
+            for name in sorted(names, key=lambda name: int(name.removeprefix(_BUCKET))):
+                await _copy(database, name)
+        except ValueError as error:
+            raise StoreError(f"{url} has families that are no time buckets: {', '.join(names)}") from error
+        database.flush()
+        format = replace(format, bucket_ms=0)
+        meta.put(stored.UNITS_KEY, pack_units([UNKNOWN]))
+        meta.delete(stored.WRITTEN_KEY)
+        meta.put(stored.FORMAT_KEY, format.to_bytes())
+        meta.flush()
+    for name in names:
+        database.drop_column_family(name)
+    return format
 
 
-def _is_empty(database: Any) -> bool:
-    first = database.iter()
-    first.seek_to_first()
-    if first.valid():
-        return False
-    check_status(first)
-    return True
+async def _copy(database: Handle, name: str) -> None:
+    rocksdict, family = load(), database.get_column_family(name)
+    pin = Pin(family)
+    try:
+        rows = PinnedRows(pin, EVERYTHING)
+        while chunk := await rows.chunk():
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            for key, raw in chunk:
+                if unpack(key, raw)[0] & TOMBSTONE:
+                    batch.delete(key)
+                else:
+                    batch.put(key, raw)
+            database.write(batch)
+    finally:
+        pin.release()  # its iterator would keep the family open
+        family.close()

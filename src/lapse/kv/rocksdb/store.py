@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapse.errors import StoreClosed
+from lapse.errors import LapseError
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.budget import Budget
-from lapse.kv.keys import KeyRange, check_keys, check_value
+from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_keys, check_value
 from lapse.kv.options import MergeFunction
 from lapse.kv.reads import Chunks
-from lapse.kv.rocksdb.engine import load, write_options
+from lapse.kv.rocksdb.engine import Handle, lapse_errors, load, translate
 from lapse.kv.rocksdb.purge import RocksPurge
-from lapse.kv.rocksdb.quick import quick_get, quick_put
-from lapse.kv.rocksdb.views import Cursor, Pin, PinnedRows, RocksSnapshot
+from lapse.kv.rocksdb.views import Cursor, Pin, PinnedRows
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import TtlLike
+from lapse.kv.ttl import Ttl, TtlLike
+from lapse.kv.units import Written
 from lapse.kv.verify import total_bytes
-from lapse.kv.written import Written
 
 
 class ThreadGate:
@@ -52,13 +52,14 @@ class RocksStore(AsyncStore):
     mark_step_ms = 1_000
     purge_batch_rows = 1_000
 
-    def __init__(self, *, state: State, database: Any, meta_family: Any) -> None:
+    def __init__(self, *, state: State, database: Handle, meta_family: Handle) -> None:
         self.lock = threading.RLock()
         gates = ThreadGate(self.lock), ThreadGate(threading.Lock())
         super().__init__(state=state, handle=database, gate=gates[0], purge_gate=gates[1])
         self.meta_family = meta_family
         self._rocksdict = load()
-        self._sync = write_options(state.options.durable)
+        self._sync = self._rocksdict.WriteOptions()
+        self._sync.sync = state.options.durable
         if not state.options.read_only:
             database.set_write_options(self._sync)
 
@@ -68,10 +69,8 @@ class RocksStore(AsyncStore):
         return self.state.url.path
 
     def quick(self) -> dict[str, Callable[..., Any]]:
-        found: dict[str, Callable[..., Any]] = {"get": quick_get(self.handle.get, self.state, self.save_mark_now)}
-        if not self.state.options.read_only:
-            found["put"] = quick_put(self.handle.put, self.state, self.save_mark_now, self.lock)
-        return found
+        found: dict[str, Callable[..., Any]] = {"get": _quick_get(self)}
+        return found if self.state.options.read_only else found | {"put": _quick_put(self)}
 
     # Reading
 
@@ -91,9 +90,11 @@ class RocksStore(AsyncStore):
         cursor.open()
         return cursor
 
-    async def pin(self) -> RocksSnapshot:
-        with self.lock:
-            return RocksSnapshot(self, Pin(self.handle), self.read_ms())
+    async def pin(self) -> Pin:
+        return Pin(self.handle)
+
+    def unpin(self, handle: Pin) -> None:
+        handle.release()
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = self.meta_family.get(name)
@@ -116,19 +117,21 @@ class RocksStore(AsyncStore):
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
-        sizes = set(map(len, rows))
-        if sizes == {2}:
-            self._put_plain(batch, rows, self.state.stamp(ttl, now_ms))
-        elif rows:
-            if sizes != {3}:
-                rows = [(*found, ttl) if len(found) == 2 else found for found in rows]
+        try:
+            keys = [key for key, _ in rows]
+        except ValueError:  # a row names its own TTL
+            if set(map(len, rows)) != {3}:
+                rows = [(*row, ttl) if len(row) == 2 else row for row in rows]
             self._put_each(batch, rows, now_ms)
+        else:
+            if keys:
+                self._put_plain(batch, keys, rows, self.state.stamp(ttl, now_ms))
         self.handle.write(batch, self._sync)
         return len(rows)
 
-    def _put_plain(self, batch: Any, rows: Sequence[tuple[bytes, bytes]], stamp: Stamp) -> None:
+    def _put_plain(self, batch: Any, keys: list[bytes], rows: Sequence[tuple[bytes, bytes]], stamp: Stamp) -> None:
         """Rows that share one header. The loop is as short as it can be: it runs for every row that comes in."""
-        put, head, keys = batch.put, stamp.head, [key for key, _ in rows]
+        put, head = batch.put, stamp.head
         first, last = check_keys(keys)
         for key, value in rows:
             if type(value) is not bytes:
@@ -159,7 +162,7 @@ class RocksStore(AsyncStore):
     def _distinct_ttls(self, rows: Sequence[tuple[bytes, bytes, TtlLike]]) -> set[TtlLike]:
         try:
             return {ttl for _, _, ttl in rows}
-        except TypeError:  # something that cannot be a TTL, and is told so
+        except TypeError:  # something that cannot be a TTL, which the caller is told
             for _, _, ttl in rows:
                 self.state.check_ttl(ttl)
             raise
@@ -186,8 +189,8 @@ class RocksStore(AsyncStore):
 
     # Keeping house
 
-    def new_purge(self, budget: Budget, stop: threading.Event | None) -> RocksPurge:
-        return RocksPurge(self, budget, stop)
+    def new_purge(self, budget: Budget) -> RocksPurge:
+        return RocksPurge(self, budget)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -201,11 +204,10 @@ class RocksStore(AsyncStore):
         self.save_mark_now(now_ms)
 
     def save_mark_now(self, now_ms: int) -> None:
-        state = self.state
-        if now_ms - state.mark_ms >= self.mark_step_ms and not state.options.read_only:
+        if self.is_mark_due(now_ms):
             with self.lock:
-                state.mark_ms = max(now_ms, state.mark_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(state.mark_ms))
+                self.state.mark_ms = max(now_ms, self.state.mark_ms)
+                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
 
     async def sync(self) -> None:
         with self.lock:
@@ -216,21 +218,83 @@ class RocksStore(AsyncStore):
             await super().close()
 
     async def let_go(self) -> None:
-        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it any
-        more."""
-        database, meta_family = self.handle, self.meta_family
-        self.handle = self.meta_family = _Closed()
-        try:
-            meta_family.close()
-        finally:
+        with lapse_errors(self.state.url):
             try:
-                database.close()
+                self.meta_family.close()
             finally:
-                del database, meta_family
+                self.handle.close()
 
 
-class _Closed:
-    """What is left of a database that was let go of."""
+# `get` and `put`: what is done for each row is next to nothing, so everything else counts. They are closures and not
+# methods, with one clock reading each; a call more would be a tenth of what the engine itself needs. Whatever is not
+# plain takes the long way.
 
-    def __getattr__(self, name: str) -> Any:
-        raise StoreClosed("the store is closed")
+
+def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
+    """A live row is told by one comparison."""
+    state, fetch, save_mark = store.state, store.handle.raw.get, store.save_mark_now
+    clock, read_ns = state.clock, state.clock.read_ns
+    live_end, where, header_bytes, lowest, most = LIVE_END, VALUE, HEADER_BYTES, LOWEST_KEY, MAX_KEY_BYTES
+
+    def get(key: bytes, *, include_expired: bool = False) -> bytes | None:
+        try:
+            raw: bytes | None = fetch(key)
+            if raw is None:
+                if type(key) is not bytes or key < lowest or len(key) > most:
+                    check_key(key)
+                return None
+            moment = clock.moment
+            if read_ns() >= moment.ends_ns:
+                moment = clock.advance()
+                save_mark(moment.now_ms)
+            if moment.live_from <= raw < live_end:
+                value = raw[where]
+                if value or len(raw) == header_bytes:
+                    return value
+        except LapseError:
+            raise
+        except Exception as error:
+            check_key(key)
+            raise translate(state.url, error) from error
+        found = state.visible(key, raw, moment.now_ms, include_expired)
+        return None if found is None else found.value
+
+    return get
+
+
+def _quick_put(store: RocksStore) -> Callable[..., None]:
+    """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
+    state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
+    clock, read_ns, acquire, release = state.clock, state.clock.read_ns, store.lock.acquire, store.lock.release
+    default, lowest, most = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES
+    known: Any = state.stamps.get
+
+    def put(key: bytes, value: bytes, ttl: TtlLike = default) -> None:
+        if type(key) is not bytes or type(value) is not bytes or key < lowest or len(key) > most:
+            check_key(key)
+            check_value(value)
+        acquire()
+        try:
+            stamp = known(ttl)
+            if stamp is None or read_ns() >= stamp.ends_ns:
+                now_ms = clock.now_ms()
+                state.check_writable()
+                save_mark(now_ms)
+                stamp = state.stamp(ttl, now_ms)
+            group = stamp.group
+            if group.keys is not None:
+                group.keys.append(key)
+            elif not group.first <= key <= group.last:
+                group.note(key)
+            write(key, stamp.head + value)
+        except LapseError:
+            raise
+        except Exception as error:
+            if type(error) is TypeError:
+                state.expiry_ms(ttl, clock.now_ms())  # a TTL that cannot even be looked up
+                check_value(value)
+            raise translate(state.url, error) from error
+        finally:
+            release()
+
+    return put

@@ -1,5 +1,4 @@
-"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one
-lives."""
+"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one lives."""
 
 from __future__ import annotations
 
@@ -9,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from lapse.errors import DatabaseError, StoreClosed
 from lapse.kv.keys import KeyRange
-from lapse.kv.reads import AsyncSnapshot, RawRow
-from lapse.kv.rocksdb.engine import load
+from lapse.kv.reads import RawRow
+from lapse.kv.rocksdb.engine import check_status, lapse_errors, load
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
 CHUNK_ROWS = 256
-
-
-def check_status(iterator: Any) -> None:
-    """An iterator that is at no row is at its end only if the engine has no error to report."""
-    try:
-        iterator.status()
-    except Exception as error:
-        raise DatabaseError(f"reading failed, so nothing was concluded from it: {error}") from error
 
 
 class Cursor:
@@ -70,7 +61,8 @@ class Cursor:
         engine = self._engine
         if engine is None:
             raise StoreClosed("the store was closed during this scan")
-        rows: list[RawRow] = list(islice(engine[1], self._rows))
+        with lapse_errors(self._store.state.url):
+            rows: list[RawRow] = list(islice(engine[1], self._rows))
         if rows:
             self._last = rows[-1][0]
         if len(rows) < self._rows:
@@ -102,7 +94,6 @@ class Pin:
 
     def __init__(self, family: Any) -> None:
         self._iterator: Any = family.iter()
-        self._user: object = None
         self._lock = threading.Lock()
 
     def release(self) -> None:
@@ -110,24 +101,16 @@ class Pin:
             self._iterator = None
 
     def get(self, key: bytes) -> bytes | None:
-        with self._lock:
-            iterator = self._seek(key, None)
-            if not iterator.valid():
-                check_status(iterator)
-                return None
-            if iterator.key() != key:
-                return None
-            value: bytes = iterator.value()
-            return value
+        rows = self.rows(key, key + b"\0", 1)
+        return rows[0][1] if rows else None
 
-    def chunk(self, user: object, position: bytes, end: bytes | None) -> list[RawRow]:
-        """The next rows from `position` on; `user` says whose pass it is."""
+    def rows(self, start: bytes, end: bytes | None, most: int) -> list[RawRow]:
         with self._lock:
-            iterator = self._iterator if self._user is user else self._seek(position, user)
+            iterator, rows = self._iterator, list[RawRow]()
             if iterator is None:
-                raise StoreClosed("the snapshot was closed during this scan")
-            rows: list[RawRow] = []
-            while len(rows) < CHUNK_ROWS and iterator.valid():
+                raise StoreClosed("the snapshot is closed")
+            iterator.seek(start)
+            while len(rows) < most and iterator.valid():
                 key = iterator.key()
                 if end is not None and key >= end:
                     break
@@ -137,32 +120,17 @@ class Pin:
                 check_status(iterator)
             return rows
 
-    def _seek(self, key: bytes, user: object) -> Any:
-        if self._iterator is None:
-            raise StoreClosed("the snapshot is closed")
-        self._user = user
-        self._iterator.seek(key)
-        return self._iterator
-
 
 class PinnedRows:
     """One pass over a range of a pin."""
 
     def __init__(self, pin: Pin, keys: KeyRange) -> None:
         self._pin = pin
-        self._user = object()  # not this object itself: a cycle would keep the pin alive
         self._position = keys.start or b"\0"
         self._end = keys.end
 
     async def chunk(self) -> list[RawRow]:
-        rows = self._pin.chunk(self._user, self._position, self._end)
+        rows = self._pin.rows(self._position, self._end, CHUNK_ROWS)
         if rows:
             self._position = rows[-1][0] + b"\0"
         return rows
-
-
-class RocksSnapshot(AsyncSnapshot):
-    def release(self) -> None:
-        pin = self.end()
-        if pin is not None:
-            pin.release()

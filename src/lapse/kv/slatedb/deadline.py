@@ -1,4 +1,7 @@
-"""A time limit for every call into the engine: on a full disk, or without its object store, SlateDB tries for ever."""
+"""The boundary of every call into the engine: a time limit, and Lapse's errors for the engine's.
+
+On a full disk, or without its object store, SlateDB tries for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from lapse.errors import DatabaseUnavailable
+from lapse.errors import DatabaseUnavailable, LapseError
+from lapse.kv.slatedb.engine import translate
 from lapse.kv.url import StoreUrl
 
 _LOOKS = 4
@@ -41,8 +45,10 @@ class Deadline:
             if kind is asyncio.CancelledError:
                 raise DatabaseUnavailable(
                     f"{self._url}: the engine gave no answer for {self._limit_s:g} s; a write may or may not be stored",
-                    hint="is the disk full, or the object store away? open(..., timeout=) sets the limit",
+                    hint="is the disk full, or the object store unreachable? open(..., timeout=) sets the limit",
                 ) from error
+        if isinstance(error, Exception) and not isinstance(error, LapseError):
+            raise translate(self._url, error) from error
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

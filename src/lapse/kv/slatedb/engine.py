@@ -1,11 +1,15 @@
-"""Reaching SlateDB: object store, settings, and the one place where its errors become Lapse's."""
+"""Reaching SlateDB: object store, settings, keys, and the one place where its errors become Lapse's.
+
+Lapse's own keys begin with `RESERVED`, a row's key is the user's. In a store that once had time buckets every row's key
+begins with `SEGMENT`, because its database is cut into segments for good; and while it has them, with a byte and the
+bucket's number.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +24,13 @@ from lapse.errors import (
     StoreLocked,
     TransactionConflict,
 )
-from lapse.kv.slatedb.keyspace import EXTRACTOR_NAME, prefix_length
+from lapse.kv.keys import RESERVED
 from lapse.kv.url import StoreUrl
 
 LOCK_FILE = "lapse.lock"
+EXTRACTOR_NAME = "lapse-buckets"
+BUCKET_MARK = b"\x01"
+BUCKET_PREFIX_BYTES = 9
 
 COMPACTOR_CHECKPOINT_S = 307
 """How long the compactor's own checkpoints live. An unusual number, because the length of their life is the
@@ -31,6 +38,7 @@ only thing that tells them from the nameless checkpoints of other readers, which
 
 _LOCAL_POLL = '"100ms"'
 _REMOTE_POLL = '"1s"'
+_HALF_WRITTEN = re.compile(r"\.sst#\d+$")
 
 
 def load() -> Any:
@@ -53,16 +61,11 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
         return TransactionConflict(f"{url}: {text}", hint="run the transaction again")
     if isinstance(error, errors.Unavailable):
         return DatabaseUnavailable(f"{url}: {text}")
-    if is_clock_error(error):
+    if isinstance(error, errors.Invalid) and "clock tick" in text:  # a time before one that it has already used
         return ClockBehind(f"{url}: {text}", hint="set the system's clock right")
     if isinstance(error, errors):
         return DatabaseError(f"{url}: {text}")
     return error
-
-
-def is_clock_error(error: Exception) -> bool:
-    """The engine saw a time that is before one it has already used."""
-    return isinstance(error, load().Error.Invalid) and "clock tick" in getattr(error, "message", str(error))
 
 
 def object_store(url: StoreUrl) -> tuple[Any, str]:
@@ -83,10 +86,29 @@ def settings(url: StoreUrl) -> Any:
     result = load().Settings.default()
     poll = _LOCAL_POLL if url.remote is None else _REMOTE_POLL
     result.set("compactor_options.checkpoint_lifetime", f'"{COMPACTOR_CHECKPOINT_S}s"')
-    result.set("compactor_options.poll_interval", poll)
-    result.set("compactor_options.worker.compactions_poll_interval", poll)
-    result.set("compactor_options.commit_compacted_interval", poll)
+    for name in ("poll_interval", "worker.compactions_poll_interval", "commit_compacted_interval"):
+        result.set(f"compactor_options.{name}", poll)
     return result
+
+
+# Keys
+
+
+def meta_key(name: bytes) -> bytes:
+    return RESERVED + name
+
+
+def bucket_prefix(id: int) -> bytes:
+    return BUCKET_MARK + id.to_bytes(BUCKET_PREFIX_BYTES - 1, "big")
+
+
+SEGMENT = bucket_prefix(0)
+
+
+def prefix_length(key: bytes) -> int | None:
+    """Which part of a key names its segment; no segment's name begins with another's."""
+    wanted = BUCKET_PREFIX_BYTES if key[:1] == BUCKET_MARK else len(RESERVED)
+    return wanted if len(key) >= wanted else None
 
 
 def extractor() -> Any:
@@ -102,6 +124,9 @@ def extractor() -> Any:
             return prefix_length(target.key if target.is_point() else target.prefix)
 
     return Segments()
+
+
+# Files
 
 
 class WriterLock:
@@ -127,11 +152,8 @@ class WriterLock:
             self._file = None
 
 
-_HALF_WRITTEN = re.compile(r"\.sst#\d+$")
-
-
 def remove_half_written(path: Path) -> None:
-    """Files that a killed writer had begun and nobody will finish; to be called while nothing is being written."""
+    """Files that a killed writer has begun and not finished; to be called while nothing is being written."""
     for file in data_files(path):
         if _HALF_WRITTEN.search(file.name):
             file.unlink(missing_ok=True)
@@ -140,12 +162,10 @@ def remove_half_written(path: Path) -> None:
 def data_files(path: Path, parts: tuple[str, ...] = ("wal", "compacted")) -> list[Path]:
     """Files that hold rows. An empty one is how a writer says in the log that it took over."""
     found = []
-    for part in parts:
-        for file in (path / part).glob("**/*"):
-            try:
-                status = file.stat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode) and status.st_size:
+    for file in (file for part in parts for file in (path / part).glob("**/*")):
+        try:
+            if file.is_file() and file.stat().st_size:
                 found.append(file)
+        except FileNotFoundError:
+            continue
     return found

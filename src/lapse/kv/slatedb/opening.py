@@ -1,65 +1,62 @@
-"""From a URL to an open SlateDB store."""
+"""From a URL to an open SlateDB store.
+
+Stores with time buckets, which earlier versions could make, are converted: their rows move into one segment. The newest
+bucket that has a key has its newest version, so the buckets are emptied oldest first, each over the ones before. A row
+leaves its bucket in the batch that writes it elsewhere: a crash in the middle loses nothing, and it goes on from there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, NotFound, Refused, StoreLocked
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound, Refused, StoreLocked
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
+from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
+from lapse.kv.row import TOMBSTONE, unpack
+from lapse.kv.slatedb import engine
 from lapse.kv.slatedb.deadline import Deadline, Guarded
-from lapse.kv.slatedb.engine import LOCK_FILE, WriterLock, extractor, load, object_store, settings, translate
-from lapse.kv.slatedb.keyspace import EXTRACTOR_NAME, meta_key
+from lapse.kv.slatedb.engine import SEGMENT, WriterLock, load, meta_key, translate
 from lapse.kv.slatedb.store import SlateStore
-from lapse.kv.slatedb.upgrade import without_buckets
+from lapse.kv.slatedb.views import Source
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
+from lapse.kv.units import UNKNOWN, pack_units
 from lapse.kv.url import StoreUrl
 
-_LEFT_BY_CREATION = (LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
+_LEFT_BY_CREATION = (engine.LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
 """What a directory has in it that is to become a store, after a process was killed over that."""
 
 
 async def open_store(url: StoreUrl, options: Options) -> SlateStore:
     load()
     if url.path is not None and url.path.is_file():  # the engine would try again for ever
-        raise ForeignStore(f"{url.path} is a file and no SlateDB store", hint="give the path of a new directory")
+        raise ForeignStore(f"{url.path} is a file, not a SlateDB store", hint="give the path of a new directory")
     if url.path is not None and not url.path.parent.is_dir():
         _check_may_create(url, options)
         url.path.parent.mkdir(parents=True)
     try:
-        place, name = object_store(url)
-        deadline = Deadline(url, options.timeout_s)
-        opening = _Opening(
-            url=url,
-            options=options,
-            clock=StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms),
-            place=place,
-            name=name,
-            deadline=deadline,
-            admin=Guarded(load().AdminBuilder(name, place).build(), deadline),
-        )
-        return await opening.run()
-    except LapseError:
-        raise
-    except Exception as error:
+        opening = _Opening(url, options)
+    except load().Error as error:
         raise translate(url, error) from error
+    return await opening.run()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Opening:
-    url: StoreUrl
-    options: Options
-    clock: StoreClock
-    place: Any
-    name: str
-    deadline: Deadline
-    admin: Any
+    def __init__(self, url: StoreUrl, options: Options) -> None:
+        self.url = url
+        self.options = options
+        self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
+        self.place, self.name = engine.object_store(url)
+        self.deadline = Deadline(url, options.timeout_s)
+        self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.deadline)
 
     async def run(self) -> SlateStore:
+        """First with a reader, which changes nothing: only a store that may be opened is opened for writing."""
         manifest = await self.admin.read_manifest(None)
         if manifest is None:
             return await self._create(segmented=False)
@@ -70,93 +67,74 @@ class _Opening:
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
             if raw is None:
                 await self._check_unfinished(reader)
-                return await self._create(segmented=segmented)
-            format = stored.read_format(raw)
-            mark_ms = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY)))
-            if self.options.read_only:
-                return await self._read_only(format, reader, mark_ms)
-            self._check_clock(format, manifest, mark_ms)
-            self._check_owner(await reader.get(meta_key(stored.OWNER_KEY)))
+                mark_ms, format = 0, None
+            else:
+                mark_ms, format = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY))), stored.read_format(raw)
+                if self.options.read_only:
+                    return await self._read_only(format, reader, mark_ms)
+                self._check_clock(format, manifest, mark_ms)
+                self._check_owner(await reader.get(meta_key(stored.OWNER_KEY)))
         except BaseException:
             await reader.shutdown()
             raise
         await reader.shutdown()
-        lock = WriterLock(self.url)
-        try:
-            handle, recorder = await self._open_writer(segmented)
-            if format.bucket_ms:
-                format = await without_buckets(handle, self.admin, format)
-            state = self._state(format)
-            names = (stored.DEFAULT_TTL_KEY, stored.WRITTEN_KEY)
-            default, written = [await handle.get(meta_key(name)) for name in names]
-            words = state.first_words(mark_ms=mark_ms, default=default, written=written)
-            return await self._finish(state, words, handle, recorder, lock)
-        except BaseException:
-            lock.release()
-            raise
+        if format is None:
+            return await self._create(segmented=segmented)
+        return await self._open_writer(format, segmented=segmented, mark_ms=mark_ms)
 
     async def _create(self, *, segmented: bool) -> SlateStore:
-        url, clock = self.url, self.clock
+        url = self.url
         _check_may_create(url, self.options)
-        if url.path is not None and url.path.exists():
-            strange = [file for file in url.path.iterdir() if file.name not in _LEFT_BY_CREATION]
-            if strange:
-                raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give a new directory")
+        found = url.path.iterdir() if url.path is not None and url.path.exists() else ()
+        if any(file.name not in _LEFT_BY_CREATION for file in found):
+            raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give a new directory")
+        engine_expiry = self.clock.is_system and not segmented
         format = StoreFormat(
             engine=url.engine,
-            created_ms=clock.now_ms(),
-            engine_expiry=clock.is_system and not segmented,
+            created_ms=self.clock.now_ms(),
+            engine_expiry=engine_expiry,
             segmented=segmented,
-            snapshot_lifetime_ms=self.options.snapshot_lifetime_ms if clock.is_system and not segmented else 0,
+            snapshot_lifetime_ms=self.options.snapshot_lifetime_ms if engine_expiry else 0,
         )
-        lock = WriterLock(url)
+        return await self._open_writer(format, segmented=segmented, mark_ms=None)
+
+    async def _open_writer(self, format: StoreFormat, *, segmented: bool, mark_ms: int | None) -> SlateStore:
+        """`mark_ms` is None for a new store."""
+        slatedb, lock = load(), WriterLock(self.url)
         try:
-            handle, recorder = await self._open_writer(segmented)
-            state = self._state(format)
-            return await self._finish(state, state.birth_words(), handle, recorder, lock)
+            builder = slatedb.DbBuilder(self.name, self.place)
+            builder.with_settings(engine.settings(self.url))
+            if segmented:
+                builder.with_segment_extractor(engine.extractor())
+            with self.deadline:
+                handle: Any = Guarded(await builder.build(), self.deadline)
+            if format.bucket_ms:
+                format = await _without_buckets(handle, self.admin, format)
+            store = self._store(format, handle, lock)
+            await store.start(is_new=mark_ms is None, mark_ms=mark_ms or 0)
+            await store.sync()
+            return store
         except BaseException:
             lock.release()
             raise
-
-    def _state(self, format: StoreFormat) -> State:
-        return State(url=self.url, options=self.options, format=format, clock=self.clock, translate=translate)
-
-    async def _finish(
-        self, state: State, words: dict[bytes, bytes], handle: Any, recorder: Any, lock: WriterLock
-    ) -> SlateStore:
-        store = SlateStore(
-            state=state, handle=handle, admin=self.admin, recorder=recorder, lock=lock, deadline=self.deadline
-        )
-        await store.put_meta(words)
-        await store.sync()
-        return store
 
     async def _read_only(self, format: StoreFormat, reader: Any, mark_ms: int) -> SlateStore:
         if format.bucket_ms:
             raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
         self.clock.start_at(mark_ms)
-        state = self._state(format)
-        state.first_words(mark_ms=mark_ms, default=await reader.get(meta_key(stored.DEFAULT_TTL_KEY)), written=None)
-        return SlateStore(
-            state=state, handle=reader, admin=self.admin, recorder=None, lock=None, deadline=self.deadline
-        )
+        store = self._store(format, reader)
+        await store.start(is_new=False, mark_ms=mark_ms)
+        return store
 
-    async def _open_writer(self, segmented: bool) -> tuple[Any, Any]:
-        slatedb = load()
-        builder, recorder = slatedb.DbBuilder(self.name, self.place), slatedb.DefaultMetricsRecorder()
-        builder.with_settings(settings(self.url))
-        builder.with_metrics_recorder(recorder)
-        if segmented:
-            builder.with_segment_extractor(extractor())
-        with self.deadline:
-            return Guarded(await builder.build(), self.deadline), recorder
+    def _store(self, format: StoreFormat, handle: Any, lock: WriterLock | None = None) -> SlateStore:
+        state = State(url=self.url, options=self.options, format=format, clock=self.clock)
+        return SlateStore(state=state, handle=handle, admin=self.admin, deadline=self.deadline, lock=lock)
 
     async def _check_unfinished(self, reader: Any) -> None:
         """A database without a single key: a process was killed while it created it."""
         rows = await reader.scan(load().KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False))
         if await rows.next_batch(1) or self.options.read_only:
             raise ForeignStore(f"{self.url} was not written by Lapse", hint="copy its rows to a new store")
-        await reader.shutdown()
 
     def _check_owner(self, raw: bytes | None) -> None:
         """In an object store nothing keeps a second writer out, and it would cut off the first."""
@@ -195,17 +173,45 @@ def _check_may_create(url: StoreUrl, options: Options) -> None:
 
 
 async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
-    """A reader, which changes nothing, and whether the store has segments: the engine says so only by
-    refusing."""
+    """A reader, and whether the store has segments: the engine says so only by refusing."""
     slatedb = load()
     for segmented in (False, True):
         builder = slatedb.DbReaderBuilder(name, place)
         builder.with_reader_mode(slatedb.ReaderMode.FOLLOW_LATEST())
         if segmented:
-            builder.with_segment_extractor(extractor())
+            builder.with_segment_extractor(engine.extractor())
         try:
             return await builder.build(), segmented
         except slatedb.Error.Invalid as error:
-            if segmented or f'"{EXTRACTOR_NAME}"' not in error.message:
+            if segmented or f'"{engine.EXTRACTOR_NAME}"' not in error.message:
                 raise
     raise AssertionError("unreachable")
+
+
+async def _without_buckets(handle: Any, admin: Any, format: StoreFormat) -> StoreFormat:
+    known = json.loads(await handle.get(meta_key(stored.BUCKETS_KEY)) or b"{}")
+    manifest = await admin.read_manifest(None)
+    segments = {part.prefix for part in manifest.segments if part.prefix[:1] == engine.BUCKET_MARK}
+    for prefix in sorted((segments | {engine.bucket_prefix(int(id)) for id in known}) - {SEGMENT}):
+        await _move(handle, prefix)
+    flat = replace(format, bucket_ms=0, segmented=True)
+    batch = load().WriteBatch()
+    batch.put(meta_key(stored.UNITS_KEY), pack_units([UNKNOWN]))
+    batch.put(meta_key(stored.WRITTEN_KEY), b"")
+    batch.put(meta_key(stored.FORMAT_KEY), flat.to_bytes())
+    await handle.write(batch)
+    await handle.flush()
+    return flat
+
+
+async def _move(handle: Any, prefix: bytes) -> None:
+    source = Source(await handle.snapshot(), [EVERYTHING], prefix)
+    while rows := await source.chunk():
+        batch = load().WriteBatch()
+        for key, raw in rows:
+            if unpack(key, raw)[0] & TOMBSTONE:
+                batch.delete(SEGMENT + key)
+            else:
+                batch.put(SEGMENT + key, raw)
+            batch.delete(prefix + key)
+        await handle.write(batch)

@@ -3,182 +3,87 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lapse.kv import format as stored
 from lapse.kv.budget import Budget
 from lapse.kv.purge import Purge
 from lapse.kv.reads import Scan
 from lapse.kv.slatedb import compaction
-from lapse.kv.slatedb.engine import remove_half_written
-from lapse.kv.slatedb.keyspace import meta_key
-from lapse.kv.slatedb.proof import Proof
-from lapse.kv.units import Unit, Units
+from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
 from lapse.kv.values import Verification
-from lapse.kv.written import Written
+from lapse.kv.verify import check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
 
-_UNHURRIED_S = 3600.0
-"""How long an ordinary purge waits for one compaction of a large store."""
 _POLL_S = 0.02
 _REMOTE_POLL_S = 1.0
-_COUNTER = "slatedb.compactor.expired_entries_purged"
 
 
 class SlatePurge(Purge):
-    """Rows whose keys are known are looked up and deleted. For the others there are two ways: where the engine knows
-    the expiries (system clock) its compaction removes the rows, as fast as it can write; where it does not, or the
-    bytes have to be gone within a time, they are read and deleted here."""
+    """By real deletes, which snapshots respect. The engine knows the expiries, too (system clock), and drops expired
+    rows when it happens to compact them."""
 
-    keys_after_ms = -1
-
-    def __init__(self, store: SlateStore, budget: Budget, stop: threading.Event | None = None) -> None:
-        super().__init__(store, budget, stop)
+    def __init__(self, store: SlateStore, budget: Budget) -> None:
+        super().__init__(store, budget)
         self.store = store
-        format = store.state.format
-        if format.engine_expiry and not self.physical:
-            # What may go is what expired before the oldest snapshot that can still be read, here or elsewhere.
-            self.cutoff_ms = min(self.cutoff_ms, self.now_ms - format.snapshot_lifetime_ms)
-            self.hold_until_ms = self.cutoff_ms
-        self.proof = Proof(store.state.url, store.admin, self.sample, is_over=self.is_over)
+        self.poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
+        self._has_begun = False
+        self._others = 0
+        """Checkpoints of other readers."""
 
-    async def remove_rest(self, units: Units) -> Verification | None:
-        if self.physical:
-            await self.sweep(units)
-            return await self._free_bytes(units)
-        if self.state.format.engine_expiry:
-            await self._compact_expired(units)
-        else:
-            await self.sweep(units)
-            await self._compact_aged()
-        return None
-
-    def note_due(self, units: Units, written: Written) -> Units:
-        for group in written.due(self.hold_until_ms):
-            units.owe(group, rows=False)
-        return units
-
-    def looked_up(self, keys: list[bytes]) -> None:
-        """Nothing is noted: whole trees are rewritten."""
-
-    def after_sweep(self, units: Units, swept: list[list[Unit]]) -> list[Unit]:
-        """Before bytes are freed, units that owe some begin with rows that live: one rewrite then takes the keys of
-        purged rows out of the units' own older versions, too. As the whole tree is rewritten, it does not matter which
-        unit owes."""
-        kept: list[Unit] = []
-        for unit, parts in zip(units.all, swept, strict=True):
-            if self.owes(unit):
-                kept += [replace(part, start=part.start if part.rows else b"") for part in parts]
-            else:
-                kept += [replace(parts[0], start=unit.start), *parts[1:]]
-        return kept
-
-    def _patience(self) -> compaction.IsOver:
-        until_s = time.monotonic() + _UNHURRIED_S
-        return lambda: self.is_over() or time.monotonic() >= until_s
-
-    # By the engine's compaction
-
-    async def _compact_expired(self, units: Units) -> None:
-        store, state = self.store, self.store.state
-        if min(unit.min_ms for unit in units.all) > self.cutoff_ms:
-            self.skipped = len(units.all)
-            await self.save(units.all)
-            return
-        async with store.gate.alone():
-            await self._tick()
-        counted = _purged_by_engine(store.recorder)
-        if await self._exceeds_budget():
-            await self._compact_aged()
-            self.purged += _purged_by_engine(store.recorder) - counted
-            self.can_count = False
-            self.leave_rest("the store is larger than compaction_budget_bytes; its oldest parts were compacted")
-            return
-        trees = compaction.trees(await store.admin.read_manifest(None))
-        compacted = [await compaction.compact(store.admin, tree.segment, is_over=self._patience()) for tree in trees]
-        self.compacted = sum(compacted)
-        self.purged += _purged_by_engine(store.recorder) - counted
-        if not all(compacted):
-            self.can_count = False
-            self.leave_rest(self.spending.why_over if self.is_over() else "the engine did not compact in time")
-            return
-        async with store.gate.alone():
-            await self._tick()  # until its next flush the writer would go on reading the tables of before
-        manifest = await store.admin.read_manifest(None)
-        reached_ms = manifest.last_l0_clock_tick - state.format.snapshot_lifetime_ms
-        self.cutoff_ms = min(self.cutoff_ms, reached_ms)
-        self.units_read = len(units.all)
-        await self.save([replace(unit, min_ms=max(unit.min_ms, reached_ms + 1)) for unit in units.all])
-
-    async def _exceeds_budget(self) -> bool:
-        """Only where compaction is to be by age is there a budget for it."""
-        options = self.store.state.options
-        if options.compact_after_s is None:
-            return False
-        trees = compaction.trees(await self.store.admin.read_manifest(None))
-        return sum(tree.bytes for tree in trees) > options.compaction_budget_bytes
-
-    async def _compact_aged(self) -> None:
-        options = self.store.state.options
-        if options.compact_after_s is None:
-            return
-        self.compacted += await compaction.compact_aged(
-            self.store.admin,
-            interval_s=options.compact_after_s,
-            jitter=options.compaction_jitter,
-            budget_bytes=options.compaction_budget_bytes,
-            now_ms=time.time_ns() // 1_000_000,
-            is_over=self._patience(),
-        )
-
-    # Freeing and proving
-
-    async def _free_bytes(self, units: Units) -> Verification | None:
+    async def rewrite(self) -> None:
         store = self.store
-        await store.handle.flush()
-        await self.proof.begin()
+        if not self._has_begun:
+            self._has_begun = True
+            await store.handle.flush()
+            if (path := store.state.url.path) is not None:
+                await asyncio.to_thread(take_sample, self.sample, data_files(path), is_over=self.is_over)
+            self.sample.files = frozenset(await self.file_names() if self.owed else ())
+            if self.owed and not self.is_over():
+                # The rewrite takes the keys of purged rows out of the units' older versions, too.
+                await self.save([replace(unit, owed_ms=0) for unit in self.fresh])
+                await self._collect()  # the log, before as much space is needed once more
+                trees = compaction.trees(await store.admin.read_manifest(None))
+                done = [await compaction.compact(store.admin, tree.segment, is_over=self.is_over) for tree in trees]
+                self.compacted = sum(done)
+                if all(done):
+                    await self.save(self.fresh)
         if self.is_over():
-            self.leave_rest(self.spending.why_over)
-            return None
-        if any(self.owes(unit) for unit in units.all):
-            await self._collect()  # the log, before as much space is needed once more
-            for tree in compaction.trees(await store.admin.read_manifest(None)):
-                self.compacted += await compaction.compact(store.admin, tree.segment, is_over=self._patience())
-            if not self.unfinished:
-                await self.save([replace(unit, owed_ms=unit.min_ms) for unit in self.kept])
-        else:
-            self.sample.files = frozenset()  # nothing was owed, so nothing has to be replaced
-        poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
-        found: Verification | None = None
-        while True:
-            # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
-            await self._collect()
-            why = self._why_not(await self._collect())
-            is_time_to_look = found is None if why is not None else not await self.proof.files_left()
-            if is_time_to_look:
-                found = await self.proof.check()
-                if found.clean and (found.unchecked is None or not self.is_over()):
-                    return found
-            if why is not None:
-                await self.save(self.kept)  # what is owed is owed still
-                self.leave_rest(_unproven(found, why))
-                return found
-            await asyncio.sleep(poll_s)
+            return
+        # The first lets the engine see the compacted state and move its log, the second takes the log's last file.
+        await self._collect()
+        self._others = await self._collect()
 
-    def _why_not(self, others: int) -> str | None:
-        """Why waiting longer would not help; None if it may."""
+    def why_kept(self) -> str | None:
         if self.store.state.open_readers:
             return "open snapshots or transactions keep them"
         if self._has_scans():
             return "an open scan keeps them"
-        if others:
-            return f"{others} checkpoints of other readers keep them"
-        return self.spending.why_over if self.is_over() else None
+        return f"{self._others} checkpoints of other readers keep them" if self._others else None
+
+    async def file_names(self) -> list[str]:
+        """Of the first and last key of a table, too. In an object store, of the tables: by asking what a deletion of
+        the whole database would remove, without one, which is the only listing there is. The log is left out there,
+        because its empty objects, which stay, cannot be told from others by their names."""
+        if (path := self.store.state.url.path) is not None:
+            return [file.name for file in data_files(path, ("wal", "compacted", "manifest"))]
+        return [name for name in await self.store.admin.delete_db(False) if "/compacted/" in name]
+
+    async def search(self) -> Verification:
+        url = self.store.state.url
+        if url.path is not None:
+            files, manifests = data_files(url.path), data_files(url.path, ("manifest", "compactions"))
+            return await asyncio.to_thread(check, self.sample, files, is_over=self.is_over, manifests=manifests)
+        names = await self.file_names()
+        why = "a store in memory has no files" if url.in_memory else "Lapse does not read objects"
+        return Verification(
+            files=len(names),
+            files_left=self.sample.left_of(names),
+            unchecked=f"the bytes of the objects, and which of the log's objects remain: {why}",
+        )
 
     async def _collect(self) -> int:
         """Let go of files that nothing needs; returns how many checkpoints of other readers keep some."""
@@ -199,15 +104,3 @@ class SlatePurge(Purge):
     async def _tick(self) -> None:
         now_ms = self.store.state.clock.now_ms()
         await compaction.tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
-
-
-def _unproven(found: Verification | None, why: str) -> str:
-    if found is None or found.clean:
-        return f"not all files were searched for purged bytes: {why}"
-    return f"purged bytes are still in the store's files: {why}"
-
-
-def _purged_by_engine(recorder: Any) -> int:
-    if recorder is None:
-        return 0
-    return sum(int(metric.value[0]) for metric in recorder.snapshot() if metric.name == _COUNTER)
