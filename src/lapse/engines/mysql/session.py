@@ -197,13 +197,21 @@ def _open(url: URL, **how: Any) -> Database:
     @event.listens_for(database, "do_connect")
     def _connect(dialect: object, record: object, positional: list[Any], named: dict[str, Any]) -> Any:
         try:
-            return _driver()(*positional, **named)
+            raw = _driver()(*positional, **named)
         except RuntimeError as error:
             # The driver's word for a package that it lacks.
             raise UnsupportedUrl(
                 f"this account cannot log in without another package: {error}",
                 hint="pip install 'lapse-ttl[mysql]', or encrypt the connection: ?ssl_mode=REQUIRED",
             ) from error
+        if "tidb" in raw.server_version.lower():
+            raw.close()
+            raise UnsupportedUrl(
+                "this server is TiDB, which has TTL of its own; Lapse does not drive it yet",
+                hint="declare it with any client: ALTER TABLE t TTL = created_at + INTERVAL 30 DAY TTL_ENABLE = 'ON'; "
+                "`lapse convert --to tidb` writes such statements",
+            )
+        return raw
 
     return database
 

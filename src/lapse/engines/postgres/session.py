@@ -136,6 +136,19 @@ def _create(url: URL, arguments: dict[str, Any], **pool: Any) -> Database:
         **pool,
     )
 
+    # Before SQLAlchemy asks for a version that it cannot read.
+    @event.listens_for(database, "do_connect")
+    def _connect(dialect: Any, record: object, positional: list[Any], named: dict[str, Any]) -> Any:
+        raw = dialect.connect(*positional, **named)
+        if raw.info.parameter_status("crdb_version"):
+            raw.close()
+            raise UnsupportedUrl(
+                "this server is CockroachDB, which has TTL of its own; Lapse does not drive it",
+                hint="declare it with any client: ALTER TABLE t SET (ttl_expire_after = '30 days'); "
+                "`lapse convert --to cockroach` writes such statements",
+            )
+        return raw
+
     @event.listens_for(database, "connect")
     def _load_leniently(raw: Any, record: object) -> None:
         for kind, loader in lenient_loaders():

@@ -13,6 +13,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     NotPermitted,
     Retryable,
     RowUndeletable,
@@ -23,7 +24,7 @@ from lapse.errors import (
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (1205, Retryable),
+        (1205, Locked),
         (1213, Retryable),
         (1969, TooSlow),
         (1197, Retryable),

@@ -17,6 +17,7 @@ from lapse.errors import (
     Drift,
     Interrupted,
     LapseError,
+    Locked,
     Retryable,
     TooSlow,
     UnsupportedUrl,
@@ -32,7 +33,7 @@ def error(kind: type[psycopg.Error], text: str = "words") -> DBAPIError:
     [
         (psycopg.errors.SerializationFailure, Retryable),
         (psycopg.errors.DeadlockDetected, Retryable),
-        (psycopg.errors.LockNotAvailable, Retryable),
+        (psycopg.errors.LockNotAvailable, Locked),
         (psycopg.errors.QueryCanceled, TooSlow),
         (psycopg.errors.AdminShutdown, DatabaseUnavailable),
         (psycopg.errors.TooManyConnections, DatabaseUnavailable),
