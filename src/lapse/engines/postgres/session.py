@@ -90,7 +90,7 @@ def open_for_users(url: URL) -> Database:
 
 def open_database(url: URL) -> Database:
     """A pool of Lapse's own connections."""
-    database = _create(url, {"application_name": APPLICATION_NAME}, pool_size=20, max_overflow=60)
+    database = _create(url, {"application_name": APPLICATION_NAME}, pool_size=20, max_overflow=60, pool_use_lifo=True)
     import psycopg
 
     @event.listens_for(database, "connect")
