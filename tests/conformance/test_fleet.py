@@ -150,7 +150,8 @@ def test_a_batch_that_commits_while_its_job_ends_is_counted(h: Harness) -> None:
         assert ending.is_alive(), "it did not wait for the batch"
     ending.join()
     (job,) = h.db.history()
-    assert job.counts.deleted == json.loads(job.summary or "")["success_rows"] == 7
+    assert job.summary is not None
+    assert job.counts.deleted == job.summary.success_rows == 7
 
 
 def test_a_takeover_goes_on_from_the_checkpoint_with_the_same_cutoff_and_counts(h: Harness) -> None:
@@ -430,14 +431,14 @@ def test_promises(h: Harness) -> None:
 
 
 def test_the_phases_of_a_job_add_up(h: Harness) -> None:
-    import json
 
     _backlog(h)
     h.sql("ALTER TABLE events SET (ttl_delete_rate_limit = 1000)")
-    summary = json.loads(h.run_one().summary or "{}")
-    parts = sum(summary[f"{name}_seconds"] for name in ("select", "delete", "waited", "other"))
-    assert parts == pytest.approx(summary["task_seconds"], abs=0.01)
-    assert summary["waited_seconds"] > 0
+    summary = h.run_one().summary
+    assert summary is not None
+    parts = summary.select_seconds + summary.delete_seconds + summary.waited_seconds + summary.other_seconds
+    assert parts == pytest.approx(summary.task_seconds, abs=0.01)
+    assert summary.waited_seconds > 0
 
 
 def _settings(h: Harness):  # type: ignore[no-untyped-def]

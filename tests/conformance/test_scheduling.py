@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 
@@ -88,8 +86,9 @@ def test_the_history_is_kept_for_its_retention(h: Harness) -> None:
     h.advance(days=91)
     h.run()
     assert len(h.db.history()) == 1
-    summary = json.loads(h.db.history()[0].summary or "{}")
-    assert summary["total_scan_task"] == summary["finished_scan_task"]
+    summary = h.db.history()[0].summary
+    assert summary is not None
+    assert summary.total_scan_task == summary.finished_scan_task
 
 
 def test_changing_the_expiry_makes_the_table_due_again(h: Harness) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,10 +25,9 @@ def pace_of(policy: Policy, jobs: Sequence[Job]) -> Pace | None:
     deleted, seconds = 0, 0.0
     for job in jobs[:JOBS_LOOKED_AT]:
         if job.status is JobStatus.FINISHED and job.counts.deleted and job.summary:
-            summary = json.loads(job.summary)
             deleted += job.counts.deleted
             # By the stopwatch of its tasks, which worked side by side or one after the other.
-            seconds += summary.get("task_seconds", 0.0)
+            seconds += job.summary.task_seconds
     if not deleted or seconds <= 0:
         return None if limit is None else Pace(rows_per_second=limit)
     pace = deleted / seconds

@@ -47,7 +47,7 @@ def job_record(job: Job) -> Record:
         "errors": counts.errors,
         "batches": counts.batches,
         "policy_version": job.policy_version,
-        "summary": None if job.summary is None else json.loads(job.summary),
+        "summary": None if job.summary is None else job.summary.record(),
     }
 
 

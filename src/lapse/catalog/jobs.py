@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import job, task
 from lapse.errors import JobExists, NotFound, PolicyConflict
-from lapse.model.job import THROUGH, Counts, Job, JobStatus, KeyRange, Path, PathKind, TaskStatus
+from lapse.model.job import THROUGH, Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, TaskStatus
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 
@@ -210,7 +210,7 @@ def finish_job(
     status: JobStatus,
     *,
     counts: Counts,
-    summary: str,
+    summary: JobSummary,
     now: datetime,
     reason: str | None = None,
 ) -> bool:
@@ -218,7 +218,7 @@ def finish_job(
     values = {
         "status": status,
         "reason": reason,
-        "summary": summary,
+        "summary": summary.to_json(),
         "active_table_id": None,
         "control": None,
         "finished_at": now,
@@ -297,6 +297,6 @@ def _job(row: RowMapping) -> Job:
         tasks_total=row["tasks_total"],
         tasks_finished=int(row["tasks_total" if ended and row["status"] in THROUGH else "tasks_finished"]),
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
-        summary=row["summary"],
+        summary=JobSummary.from_json(row["summary"]) if row["summary"] else None,
         waiting_for=row["waiting_for"],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from lapse.console.desk import Desk, LiveJob
 from lapse.console.dialects import declarations
 from lapse.console.listing import Listing
 from lapse.errors import Refused, UsageError
+from lapse.model.job import JobSummary
 from lapse.model.settings import SETTINGS
 from lapse.model.settings import find as find_setting
 
@@ -280,11 +280,9 @@ def _refreshed(request: Request, text: str) -> Response:
 
 def _times(live: LiveJob) -> str | None:
     """Where the time of the job's tasks went; once it has ended its summary knows. None where it is not known."""
-    tasks, summary = live.progress.tasks, json.loads(live.progress.job.summary or "{}")
-    worked = sum(state.worked_seconds for state in tasks) or summary.get("select_seconds", 0) + summary.get(
-        "delete_seconds", 0
-    )
-    waited = sum(state.waited_seconds for state in tasks) or summary.get("waited_seconds", 0)
+    tasks, summary = live.progress.tasks, live.progress.job.summary or JobSummary()
+    worked = sum(state.worked_seconds for state in tasks) or summary.select_seconds + summary.delete_seconds
+    waited = sum(state.waited_seconds for state in tasks) or summary.waited_seconds
     if not worked and not waited:
         return None
     return f"{words.duration(worked)} in statements, {words.duration(waited)} waiting, all tasks together"

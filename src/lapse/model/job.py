@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from lapse.model.table import TableName
 
@@ -94,6 +97,46 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JobSummary:
+    """What an ended job came to, under the names that TiDB's `last_job_summary` has, and more.
+
+    `task_seconds` is the time of all its tasks together, whose parts are `select_seconds`, `delete_seconds`,
+    `waited_seconds` and `other_seconds`; `waits` says how long they waited for what. `error` is why it failed before it
+    had tasks, `scan_task_err` what its tasks met last.
+    """
+
+    total_rows: int = 0
+    success_rows: int = 0
+    error_rows: int = 0
+    held_rows: int = 0
+    skipped_rows: int = 0
+    batches: int = 0
+    total_scan_task: int = 0
+    finished_scan_task: int = 0
+    wall_seconds: float = 0.0
+    task_seconds: float = 0.0
+    select_seconds: float = 0.0
+    delete_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    other_seconds: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+    scan_task_err: str = ""
+    error: str = ""
+
+    @classmethod
+    def from_json(cls, text: str) -> JobSummary:
+        """Also of one that an earlier version wrote, with fewer fields."""
+        known = json.loads(text)
+        return cls(**{name: value for name, value in known.items() if name in cls.__dataclass_fields__})
+
+    def to_json(self) -> str:
+        return json.dumps(self.record())
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """`control` is what a person asked of it; `fingerprint` what its table looked like when it was created.
 
@@ -117,7 +160,7 @@ class Job:
     tasks_total: int
     tasks_finished: int
     counts: Counts
-    summary: str | None = None
+    summary: JobSummary | None = None
     waiting_for: str | None = None
 
     @property

@@ -15,7 +15,7 @@ from lapse.catalog.schema import metadata
 from lapse.ddl import render_options, without_policy
 from lapse.engines.base import Declared
 from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound
-from lapse.model.job import JobStatus
+from lapse.model.job import JobStatus, JobSummary
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
@@ -191,7 +191,7 @@ class Declarer:
             if job.policy_id == stored.id:
                 counts = tasks.spent(connection, job.id, locked=True).counts
                 stored_jobs.finish_job(
-                    connection, job.id, JobStatus.CANCELLED, reason=reason, summary="{}", counts=counts, now=now
+                    connection, job.id, JobStatus.CANCELLED, reason=reason, summary=JobSummary(), counts=counts, now=now
                 )
 
     def stored(self, connection: Connection, name: TableName) -> StoredPolicy | None:

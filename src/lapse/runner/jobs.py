@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from lapse.catalog.tasks import Spent
 from lapse.engines.base import Declared, Target
 from lapse.errors import BadData, Blocked, Drift, JobExists, LapseError, NotPermitted, Refused, Retryable
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
+from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import declared as declaring
@@ -196,7 +195,7 @@ class JobKeeper:
         self.listener.held(Held(table=job.table, trouble=Trouble.ROWS, reason=reason, fix=fix))
 
     def _holder(self, connection: Connection, job: Job) -> str:
-        error: str = json.loads(job.summary or "{}").get("scan_task_err") or ""
+        error = job.summary.scan_task_err if job.summary else ""
         stored = policies.get_policy(connection, job.policy_id)
         with suppress(LapseError):
             if stored is not None and not error:
@@ -426,7 +425,7 @@ class JobKeeper:
                     now=now,
                     owner=self._owner,
                 )
-                summary = json.dumps({"error": error.message})
+                summary = JobSummary(error=error.message)
                 stored_jobs.finish_job(
                     connection,
                     job_id,
@@ -451,25 +450,23 @@ def _pause(failures: int) -> timedelta:
     return timedelta(seconds=min(BLOCKED_SECONDS * 2.0 ** min(failures, 10), MAX_BLOCKED_SECONDS))
 
 
-def _summary(spent: Spent, *, since: datetime, now: datetime) -> str:
+def _summary(spent: Spent, *, since: datetime, now: datetime) -> JobSummary:
     counts = spent.counts
-    return json.dumps(
-        {
-            "total_rows": counts.selected,
-            "success_rows": counts.deleted,
-            "error_rows": counts.errors,
-            "held_rows": counts.held,
-            "skipped_rows": counts.skipped,
-            "batches": counts.batches,
-            "total_scan_task": spent.tasks,
-            "finished_scan_task": spent.finished,
-            "wall_seconds": round((now - since).total_seconds(), 3),
-            "task_seconds": round(spent.lasted, 3),
-            "select_seconds": round(spent.worked - spent.locked, 3),
-            "delete_seconds": round(spent.locked, 3),
-            "waited_seconds": round(spent.waited, 3),
-            "other_seconds": round(spent.other, 3),
-            "waits": spent.waits,
-            "scan_task_err": "; ".join(spent.errors)[:1000],
-        }
+    return JobSummary(
+        total_rows=counts.selected,
+        success_rows=counts.deleted,
+        error_rows=counts.errors,
+        held_rows=counts.held,
+        skipped_rows=counts.skipped,
+        batches=counts.batches,
+        total_scan_task=spent.tasks,
+        finished_scan_task=spent.finished,
+        wall_seconds=round((now - since).total_seconds(), 3),
+        task_seconds=round(spent.lasted, 3),
+        select_seconds=round(spent.worked - spent.locked, 3),
+        delete_seconds=round(spent.locked, 3),
+        waited_seconds=round(spent.waited, 3),
+        other_seconds=round(spent.other, 3),
+        waits=spent.waits,
+        scan_task_err="; ".join(spent.errors)[:1000],
     )

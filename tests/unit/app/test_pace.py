@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from lapse.app.pace import pace_of
 from lapse.model import interval
-from lapse.model.job import Counts, Job, JobStatus, Path, PathKind
+from lapse.model.job import Counts, Job, JobStatus, JobSummary, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
@@ -32,12 +31,12 @@ JOB = Job(
     tasks_total=1,
     tasks_finished=1,
     counts=Counts(deleted=1000),
-    summary=json.dumps({"task_seconds": 2.0}),
+    summary=JobSummary(task_seconds=2.0),
 )
 
 
 def test_the_pace_of_the_last_jobs() -> None:
-    pace = pace_of(POLICY, [JOB, replace(JOB, summary=json.dumps({"task_seconds": 6.0}))])
+    pace = pace_of(POLICY, [JOB, replace(JOB, summary=JobSummary(task_seconds=6.0))])
     assert pace is not None
     assert pace.rows_per_second == 250
     assert pace.seconds_for(1000) == 4
