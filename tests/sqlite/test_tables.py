@@ -137,7 +137,7 @@ def test_a_busy_writer_makes_the_job_wait_not_fail(h: Harness) -> None:
                 Timer(0.3, other.execute, ("COMMIT",)).start()
 
         def waiting(self, job: object, seconds: float, reason: str, cause: object) -> None:
-            assert "busy" in reason
+            assert "locked by another session" in reason
             self.waits += 1
 
     listener = Block()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
@@ -15,6 +15,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Engine
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, PathKind
+from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.jobs import silent_since
 from lapse.runner.promise import Facts, Promise, promise
@@ -65,13 +66,15 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
     """One row per physical table."""
     current = settings.load_settings(connection)
     active = {job.table_id: job for job in stored_jobs.active_jobs(connection)}
-    blocker = engine.write_blocker(connection) if active else None
-    if blocker is not None:
-        # Their worker cannot write it down itself.
-        active = {key: replace(job, waiting_for=job.waiting_for or blocker) for key, job in active.items()}
     last = stored_jobs.last_jobs(connection)
     alive = silent_since(now, current)
-    has_workers = any(worker.heartbeat_at >= alive for worker in workers.list_workers(connection))
+    beats = [worker.heartbeat_at for worker in workers.list_workers(connection)]
+    has_workers = any(beat >= alive for beat in beats)
+    signs = [*beats, *(job.started_at or job.created_at for job in active.values())]
+    if active and max(signs) < now - _beat_due(current):
+        # Nothing was written for a while. Their worker's own batches hold the lock for moments only.
+        blocker = engine.write_blocker(connection)
+        active = {key: replace(job, waiting_for=job.waiting_for or blocker) for key, job in active.items()}
     by_policy = {stored.id: stored for stored in policies.list_policies(connection)}
     rows = [
         _status(
@@ -92,6 +95,11 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
         counters = engine.native_counters(connection)
         rows = [replace(row, native=counters) if _is_native(row) else row for row in rows]
     return sorted(rows, key=lambda row: str(row.table))
+
+
+def _beat_due(current: Settings) -> timedelta:
+    """Workers beat twice in an interval; a second more is the machine's."""
+    return timedelta(seconds=current.heartbeat_interval.approximate_seconds / 2 + 1)
 
 
 def _is_native(row: TableStatus) -> bool:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from lapse._version import __version__
 from lapse.cli import (
@@ -66,8 +67,29 @@ _COMMANDS = (
     (bench.bench, "More"),
 )
 
+
+class _Flags:
+    """Help shows no type for an option that takes no value: `--yes <bool>` reads as if it took one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False) and each.metavar is None:
+                each.metavar = ""
+        return found
+
+
+class _Command(_Flags, TyperCommand):
+    pass
+
+
+class _Group(_Flags, TyperGroup):
+    pass
+
+
 app = typer.Typer(
     name="lapse",
+    cls=_Group,
     help="Row-level TTL for the database you already run. Begin with `lapse demo`.",
     epilog="URL is SQLAlchemy's (sqlite:///app.db); without it, LAPSE_URL is used. "
     "Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete.",
@@ -77,7 +99,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command, _panel in _COMMANDS:
-    app.command(rich_help_panel=_panel)(_command)
+    app.command(rich_help_panel=_panel, cls=_Command)(_command)
 if find_spec("lapse.cli.kv") is not None:
     app.add_typer(import_module("lapse.cli.kv").app, name="kv", rich_help_panel="More")
 

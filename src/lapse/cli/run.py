@@ -51,7 +51,7 @@ def run(
         if as_json:
             output.json(run_record(result))
         else:
-            runreport.show(output, result, verbose=verbose)
+            runreport.show(output, result, verbose=verbose, has_policies=bool(database.policies()))
             runreport.show_waiting(output, database, result, verbose=verbose)
     if result.failed:
         raise typer.Exit(EXIT_FAILED)

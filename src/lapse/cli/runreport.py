@@ -15,9 +15,9 @@ from lapse.model.table import TableName
 NAMES_SHOWN = 5
 
 
-def show(output: Output, result: RunResult, *, verbose: bool = False) -> None:
+def show(output: Output, result: RunResult, *, verbose: bool = False, has_policies: bool = True) -> None:
     if not result.jobs and not result.skipped:
-        output.line("Nothing is due.")
+        output.line("Nothing is due." if has_policies else "No table has a TTL policy.")
     by_table: dict[TableName, list[Job]] = {}
     for job in result.jobs:
         by_table.setdefault(job.table if verbose else job.table.whole, []).append(job)

@@ -44,7 +44,7 @@ class Features:
     """How long one delete statement should take on a server with nothing else to do."""
 
     short_seconds: float
-    """How long it should take beside an application, which may have to wait for it."""
+    """How long it should take under foreground load, which may have to wait for it."""
 
     gentle_share: float
     """For which share of the time it should keep the server busy then, in mode `gentle`."""

@@ -1,4 +1,4 @@
-"""How hard to work: flat out on an idle server, a small share of the time beside the application, not at all when the
+"""How hard to work: flat out on an idle server, a small share of the time under foreground load, not at all when the
 server is in trouble.
 
 Effort goes up slowly and down at once. Every reason is kept, for the status and the metrics.
@@ -39,7 +39,7 @@ FIRST_READING_SECONDS = 5.0
 FIRST_LOOKS, FIRST_LOOK_SECONDS = 3, 0.004
 SHORTEST_PAUSE_SECONDS = 0.0005
 YIELDING_SECONDS = 1.0
-"""Between two looks at the gauges beside an application."""
+"""Between two looks at the gauges under foreground load."""
 STALE_SECONDS = 1.0
 """A task that begins after nothing was at work for this long waits for a new reading."""
 GROW_AFTER_SECONDS = 2.0

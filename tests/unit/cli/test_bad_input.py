@@ -237,3 +237,14 @@ def test_a_file_of_policies_that_is_not_there(cli: Cli, database: Database, tmp_
     ran = cli("plan", database.url, "-f", str(tmp_path / "lapse.toml"))
     assert ran.code == 1
     assert ran.err.endswith("hint: `lapse init` writes a first one; -f names another\n")
+
+
+def test_a_text_without_quotes_in_a_file_of_policies(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "lapse.toml"
+    file.write_text("[tables.events]\ncolumn = created_at\n", encoding="utf-8")
+    ran = cli("lint", "-f", str(file))
+    assert (ran.code, ran.err.splitlines()[1]) == (2, 'hint: a text is written in quotes: column = "created_at"')
+
+
+def test_a_run_without_any_policy_says_so(cli: Cli, database: Database) -> None:
+    assert cli("run", database.url).out == "No table has a TTL policy.\n"

@@ -191,3 +191,10 @@ def test_history_fits_a_terminal(cli: Cli, declared: Database, monkeypatch: pyte
     assert all(len(line) <= 80 for line in lines[:4])
     assert all(re.search(r"│ [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d │ +\d+\.\d s │", line) for line in lines[2:4])
     assert lines[4].startswith("job 2: ")
+
+
+@pytest.mark.parametrize("arguments", [(), ("run",), ("preview",), ("worker",)])
+def test_a_flag_shows_no_type(cli: Cli, arguments: tuple[str, ...]) -> None:
+    text = cli(*arguments, "--help").out
+    assert "--help" in text
+    assert "<bool>" not in text

@@ -144,7 +144,11 @@ class _Reader:
         try:
             if key == COLUMN:
                 if AFTER not in values:
-                    raise self._problem(place, f"{COLUMN} needs {AFTER}, such as '30 days'")
+                    raise self._problem(
+                        place,
+                        f"{COLUMN} needs {AFTER}, such as '30 days'",
+                        hint="a column that says itself when a row expires is ttl_expiration_expression",
+                    )
                 return {"column": text, "interval": interval.parse(_text(values[AFTER]) or "", name=AFTER)}
             if key == AFTER:
                 if COLUMN not in values:
@@ -280,4 +284,5 @@ def _syntax(path: Path, error: tomllib.TOMLDecodeError, text: str) -> FileProble
     if found is None:
         return FileProblem(message, path=str(path), line=1, column=1)
     line, column = (int(found[1]), int(found[2])) if found[1] else (text.count("\n") + 1, 1)
-    return FileProblem(message[: found.start()], path=str(path), line=line, column=column)
+    hint = 'a text is written in quotes: column = "created_at"' if message.startswith("Invalid value") else None
+    return FileProblem(message[: found.start()], path=str(path), line=line, column=column, hint=hint)
