@@ -1,7 +1,6 @@
 """From the asynchronous interface, which both engines implement, to the synchronous one, and for RocksDB back again.
 
-Whatever method an engine's object has, these wrappers have, too: a method that is added to the interface needs nothing
-here.
+The wrappers have every method of the interface: one that is added to it needs nothing here.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ from itertools import chain
 from typing import Any, Self, TypeVar, cast
 
 from lapse.errors import StoreClosed
-from lapse.kv.abc import Store
+from lapse.kv.abc import Batch, Snapshot, Store, Transaction
 from lapse.kv.base import AsyncBatch, AsyncStore
 from lapse.kv.keys import take_rows
 from lapse.kv.reads import AsyncBlock, RawRow, Scan
 from lapse.kv.ttl import Ttl, TtlLike
 
 T = TypeVar("T")
+_PUBLIC = {name for kind in (Store, Snapshot, Transaction, Batch) for name in dir(kind) if not name.startswith("_")}
+"""What the wrappers hand on."""
 
 
 def blocking(open_store: Callable[[], Coroutine[Any, Any, AsyncStore]], runner: Runner | Direct) -> Store:
@@ -40,6 +41,12 @@ def threaded(store: AsyncStore) -> AsyncStore:
     return cast(AsyncStore, _Threaded(store))
 
 
+def _public(inner: Any, name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"a store has no {name!r}", name=name, obj=inner)
+    return getattr(inner, name)
+
+
 class _Blocking:
     """A store, snapshot, transaction or batch whose coroutines are run by the caller."""
 
@@ -49,7 +56,7 @@ class _Blocking:
         vars(self).update(inner.quick())
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        found = _public(self._inner, name)
         if not callable(found):
             return found
         return partial(self._end if name in ("close", "rollback") else self._call, found)
@@ -116,7 +123,7 @@ class _Threaded(AsyncBlock):
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        found = _public(self._inner, name)
         if inspect.iscoroutinefunction(found):
             return partial(self._call, found)
         return partial(self._answer, found) if callable(found) else found

@@ -21,6 +21,8 @@ from lapse.kv.verify import check, take_sample
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
+_MOST_REWRITES = 5
+"""Two are enough; what then is still there is kept by something else, and waited for."""
 _SLICE_BYTES = 128 * 1024 * 1024
 """Rewritten in one step, about a second: what a purge may take to stop."""
 
@@ -34,14 +36,19 @@ class RocksPurge(Purge):
     def __init__(self, store: RocksStore, budget: Budget) -> None:
         super().__init__(store, budget)
         self.store = store
+        self._rewrites = 0
 
     async def rewrite(self) -> None:
         """The engine removes files in a thread of its own: where none is left in use, that is waited for."""
-        if not self.sample.files:
+        if not self._rewrites:
             self.store.handle.flush_wal(False)
             take_sample(self.sample, self._files()[0], is_over=self.is_over)
-        elif self.sample.left_of(await self.file_names()) and not self.sample.left_of(map(_name, self._tables())):
+        is_waiting = self.sample.left_of(await self.file_names()) and not self.sample.left_of(
+            map(_name, self._tables())
+        )
+        if self._rewrites == _MOST_REWRITES or (self._rewrites and is_waiting):
             return
+        self._rewrites += 1
         self._flush()
         self._rewrite_owed()
         if not self.is_over():
