@@ -316,10 +316,10 @@ class Lapse:
         `worker()` made, so that another thread can stop it.
         """
         worker = worker or self.worker(listener)
-        if table is None:
-            worker.read_comments()
         only = None if table is None else self._stored(table)
         if confirm:
+            # The run itself reads them, too, but what they declare is to be confirmed before it.
+            worker.read_comments()
             self.confirm(only)
         return worker.run(only)
 

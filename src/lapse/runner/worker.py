@@ -157,7 +157,7 @@ class Worker:
 
     def read_comments(self) -> None:
         """Find policies that were declared in table comments."""
-        self._catalog.install()
+        self._when_free(self._catalog.install)
         self._scheduler.comments.refresh()
 
     def run(self, only: StoredPolicy | None = None) -> RunResult:
