@@ -216,5 +216,5 @@ def show_forecast(output: Output, forecast: Forecast) -> None:
         steady = forecast.steady
         output.line(
             f"  Steady state: about {rows(steady.rows)} ({size(steady.bytes)}),"
-            f" at {steady.rows_per_day:,.0f} rows a day that are kept for {steady.ttl}"
+            f" at {rows(round(steady.rows_per_day))} a day, each kept for {steady.ttl}"
         )
