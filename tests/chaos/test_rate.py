@@ -31,8 +31,8 @@ def test_four_processes_keep_one_rate(servers: Servers, name: str) -> None:
             for start in range(0, 20_000, 1_000):
                 rows = ", ".join(f"({i}, '2020-01-01 00:00:00')" for i in range(start, start + 1_000))
                 db.execute(f"INSERT INTO t{table} VALUES {rows}")
-            db.execute(f"ALTER TABLE t{table} TTL = ts + INTERVAL 1 DAY")
-            db.execute(f"ALTER TABLE t{table} SET (ttl_guard = 'off')")
+            at_once = "ttl_guard = 'off', ttl_grace = '0 seconds'"
+            db.execute(f"ALTER TABLE t{table} SET (ttl_expiration_expression = 'ts', {at_once})")
         db.set_setting("tidb_ttl_delete_rate_limit", str(LIMIT))
         workers = [_worker(url) for _ in range(PROCESSES)]
         try:
