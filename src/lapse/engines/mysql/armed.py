@@ -253,9 +253,7 @@ class Watch:
         calm = not known.renaming_makes_young and not known.replaced_since(server.executed(connection))
         if not known.ids or (calm and self._has_its_rows(connection)):
             return calm
-        numbers = server.table_ids(connection, self._name)
-        # An account that may not see them has only the count: this batch may just have deleted all rows seen before.
-        return bool(set(numbers.values()) & set(known.ids.values())) if numbers else calm
+        return bool(set(server.table_ids(connection, self._name).values()) & set(known.ids.values()))
 
     def _has_its_rows(self, connection: Connection) -> bool:
         assert self._armed is not None

@@ -234,14 +234,17 @@ class MysqlDeleter(KeysetDeleter):
         with self._atomic(connection):
             asked = perf_counter()
             free = [tuple(row) for row in connection.exec_driver_sql(waiting.lock(found))]
+            busy = perf_counter() - asked
+            # Before the delete, which may take every row that the table is known by.
+            self._watch.confirm(connection)
+            asked = perf_counter()
             taken = set(free)
             others = [key for key in found if key not in taken]
             # Asked before the delete, which may free a row that another one has held.
             picky = bool(others and self._plan.free and not self._plan.free_in_delete)
             locked = self._count_left(connection, others, free=True) if picky else 0
             deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
-            batch = replace(batch, busy_seconds=perf_counter() - asked)
-            self._watch.confirm(connection)
+            batch = replace(batch, busy_seconds=busy + perf_counter() - asked)
             skipped = self._count_left(connection, others) if others else 0
             held = self._count_left(connection, free) if deleted < len(free) else 0
             if picky:
