@@ -96,6 +96,8 @@ def test_removing_the_policy_stops_the_job(h: Harness) -> None:
     assert job.status is JobStatus.CANCELLED
     assert listener.batches_after == 0
     assert len(h.ids()) == 3000 - job.counts.deleted
+    assert job.summary is not None
+    assert job.summary.success_rows == job.counts.deleted > 0
 
 
 def test_changing_the_expiry_stops_the_job_before_the_next_row(h: Harness) -> None:

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from lapse.catalog.schema import job, meta, task
 from lapse.errors import Fenced
-from lapse.model.job import Counts, JobStatus, KeyRange, Task, TaskStatus
+from lapse.model.job import Counts, JobStatus, JobSummary, KeyRange, Task, TaskStatus
 
 _CLAIMABLE_JOBS = (JobStatus.WAITING, JobStatus.RUNNING)
 CANDIDATES = 16
@@ -166,6 +166,28 @@ class Spent:
     @property
     def other(self) -> float:
         return max(0.0, self.lasted - self.worked - self.waited)
+
+    def summary(self, *, since: datetime, now: datetime) -> JobSummary:
+        """Of a job that began then and ends now."""
+        counts = self.counts
+        return JobSummary(
+            total_rows=counts.selected,
+            success_rows=counts.deleted,
+            error_rows=counts.errors,
+            held_rows=counts.held,
+            skipped_rows=counts.skipped,
+            batches=counts.batches,
+            total_scan_task=self.tasks,
+            finished_scan_task=self.finished,
+            wall_seconds=round((now - since).total_seconds(), 3),
+            task_seconds=round(self.lasted, 3),
+            select_seconds=round(self.worked - self.locked, 3),
+            delete_seconds=round(self.locked, 3),
+            waited_seconds=round(self.waited, 3),
+            other_seconds=round(self.other, 3),
+            waits=self.waits,
+            scan_task_err="; ".join(self.errors)[:1000],
+        )
 
 
 def spent(connection: Connection, job_id: int, *, locked: bool = False) -> Spent:

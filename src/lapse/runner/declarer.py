@@ -15,7 +15,7 @@ from lapse.catalog.schema import metadata
 from lapse.ddl import render_options, without_policy
 from lapse.engines.base import Declared
 from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound
-from lapse.model.job import JobStatus, JobSummary
+from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
@@ -189,9 +189,16 @@ class Declarer:
         now = self._engine.now(connection)
         for job in stored_jobs.active_jobs(connection):
             if job.policy_id == stored.id:
-                counts = tasks.spent(connection, job.id, locked=True).counts
+                spent = tasks.spent(connection, job.id, locked=True)
+                summary = spent.summary(since=job.started_at or job.created_at, now=now)
                 stored_jobs.finish_job(
-                    connection, job.id, JobStatus.CANCELLED, reason=reason, summary=JobSummary(), counts=counts, now=now
+                    connection,
+                    job.id,
+                    JobStatus.CANCELLED,
+                    reason=reason,
+                    summary=summary,
+                    counts=spent.counts,
+                    now=now,
                 )
 
     def stored(self, connection: Connection, name: TableName) -> StoredPolicy | None:

@@ -137,7 +137,7 @@ class JobKeeper:
                 if not ranges:
                     now = self._engine.now(connection)
                     nothing = Spent()
-                    summary = _summary(nothing, since=cutoff, now=now)
+                    summary = nothing.summary(since=cutoff, now=now)
                     stored_jobs.finish_job(
                         connection, job_id, JobStatus.FINISHED, counts=nothing.counts, summary=summary, now=now
                     )
@@ -267,7 +267,7 @@ class JobKeeper:
         """False if another worker has ended it already."""
         # No worker commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
-        summary = _summary(spent, since=job.started_at or job.created_at, now=now)
+        summary = spent.summary(since=job.started_at or job.created_at, now=now)
         policies.open_gate(connection, job.table_id)
         if status is JobStatus.FINISHED and spent.counts.skipped:
             status, reason = (
@@ -448,25 +448,3 @@ class JobKeeper:
 
 def _pause(failures: int) -> timedelta:
     return timedelta(seconds=min(BLOCKED_SECONDS * 2.0 ** min(failures, 10), MAX_BLOCKED_SECONDS))
-
-
-def _summary(spent: Spent, *, since: datetime, now: datetime) -> JobSummary:
-    counts = spent.counts
-    return JobSummary(
-        total_rows=counts.selected,
-        success_rows=counts.deleted,
-        error_rows=counts.errors,
-        held_rows=counts.held,
-        skipped_rows=counts.skipped,
-        batches=counts.batches,
-        total_scan_task=spent.tasks,
-        finished_scan_task=spent.finished,
-        wall_seconds=round((now - since).total_seconds(), 3),
-        task_seconds=round(spent.lasted, 3),
-        select_seconds=round(spent.worked - spent.locked, 3),
-        delete_seconds=round(spent.locked, 3),
-        waited_seconds=round(spent.waited, 3),
-        other_seconds=round(spent.other, 3),
-        waits=spent.waits,
-        scan_task_err="; ".join(spent.errors)[:1000],
-    )
