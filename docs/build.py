@@ -31,6 +31,7 @@ PAGES = {
         "guides/gdpr.md",
         "guides/per-tenant.md",
         "guides/orm.md",
+        "guides/in-process.md",
         "guides/from-pg-cron.md",
         "guides/from-pg-partman.md",
         "guides/from-cockroachdb-tidb.md",

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Connection
 
 from lapse.app import Lapse
-from lapse.cli.logs import JobLog
 from lapse.cli.status import waits_for
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
 from lapse.runner import lockwatch
 from lapse.runner.events import BatchDone, LockWait, Several, Silent
+from lapse.runner.joblog import JobLog
 from tests.conformance.harness import Harness
 
 WHOLE_FILE = ("BEGIN IMMEDIATE",)

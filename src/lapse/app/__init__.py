@@ -10,6 +10,7 @@ from types import TracebackType
 from sqlalchemy import Connection
 
 from lapse.app import candidate, policyfile
+from lapse.app.background import Background
 from lapse.app.candidate import Candidate
 from lapse.app.collector import CatalogCollector
 from lapse.app.control import WHICH_HAVE, Control
@@ -61,6 +62,7 @@ from lapse.model.statement import JobAction
 from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.events import Listener, Silent
+from lapse.runner.joblog import JobLog
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.promise import Health
 from lapse.runner.worker import RunResult, Worker
@@ -85,6 +87,7 @@ class Lapse:
         started here delete nothing.
         """
         self._gate_sql = gate_sql
+        self._is_entered = False
         self.engine = open_engine(url, clock)
         if must_exist and not self.engine.exists():
             raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
@@ -94,6 +97,7 @@ class Lapse:
         self._control = Control(self.catalog, self._keeper)
 
     def __enter__(self) -> Lapse:
+        self._is_entered = True
         return self
 
     def __exit__(
@@ -326,6 +330,18 @@ class Lapse:
     def worker(self, listener: Listener | None = None) -> Worker:
         return Worker(self.catalog, listener, gate_sql=self._gate_sql)
 
+    def background(self, listener: Listener | None = None) -> Background:
+        """A worker in threads of this process: `with lapse.open(url).background(): …`, or `.start()` and `.stop()`.
+
+        What it does is logged by the logger `lapse.worker`, or told to `listener`. When it stops it closes this
+        object's connections, unless this object was opened by a `with` of its own.
+        """
+        return Background(self.worker(listener or JobLog()), self._close_unless_entered)
+
+    def _close_unless_entered(self) -> None:
+        if not self._is_entered:
+            self.close()
+
     def accept(self, table: str) -> tuple[str, ...]:
         """Make what the comment of a table proposes its policy; returns notices. Raises NotFound, NotPermitted."""
         return self._control.accept(table)
@@ -433,6 +449,7 @@ class Lapse:
 
 __all__ = [
     "CONVERT_TARGETS",
+    "Background",
     "CommentProblem",
     "ConvertResult",
     "Finding",

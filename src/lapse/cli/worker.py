@@ -11,13 +11,14 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from lapse.cli.listening import AllowActions, Token, listening, probing
-from lapse.cli.logs import JobLog, LogFormat, LogFormatOption, configure_logging
+from lapse.cli.logs import LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, database_url, open_database
 from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import Every, Rate, Stores, open_purger, purging, read_config
 from lapse.errors import UsageError
 from lapse.kv import PurgerConfig
 from lapse.runner.events import Several
+from lapse.runner.joblog import JobLog
 from lapse.runner.metering import Meter
 
 log = logging.getLogger("lapse.worker")

@@ -19,13 +19,14 @@ import pytest
 from rich.console import Console
 
 import lapse
-from lapse.cli.logs import JobLog, LogFormat, configure_logging
+from lapse.cli.logs import LogFormat, configure_logging
 from lapse.cli.progress import Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.engines.sqlite import session as sqlite_session
 from lapse.model.table import TableName
 from lapse.runner import lockwatch
 from lapse.runner.events import Held, Trouble
+from lapse.runner.joblog import JobLog
 from tests.unit.cli.conftest import Cli, Database
 
 
