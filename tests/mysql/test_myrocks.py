@@ -220,3 +220,11 @@ def test_the_same_comment_on_innodb_is_lapses_job(rocks: Open) -> None:
     (job,) = db.run("t1").jobs
     assert (job.path.kind, job.counts.deleted) == (PathKind.PHYSICAL, 1)
     assert db.execute("SELECT a FROM t1").rows == ((2,), (3,))
+
+
+def test_a_pause_does_not_stop_myrocks_and_says_so(rocks: Open) -> None:
+    db = rocks()
+    db.execute(EXPLICIT)
+    assert "MyRocks goes on" in " ".join(db.execute("ALTER TABLE t1 SET (ttl_pause = true)").notices)
+    db.execute("INSERT INTO t1 VALUES (1, 1, unix_timestamp() - 4000)")
+    assert db.execute("SELECT count(*) FROM t1").rows == ((0,),)

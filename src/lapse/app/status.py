@@ -14,7 +14,7 @@ from lapse.catalog.jobs import LastJobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Engine
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Job, PathKind
+from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.jobs import silent_since
@@ -50,6 +50,12 @@ class TableStatus:
     def blocked(self) -> BlockCode | None:
         """The code of what keeps its rows, or some of them, from being deleted."""
         return self.promise.code
+
+    @property
+    def is_estimated(self) -> bool:
+        """Are the newest counts those of the engine's own TTL?"""
+        job = self.current or self.last
+        return job is not None and job.estimated
 
     @property
     def held(self) -> int:
@@ -91,20 +97,15 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
         for physical in policies.list_tables(connection)
         if physical.policy_id in by_policy
     ]
-    if any(_is_native(row) for row in rows):
+    if any(row.is_estimated for row in rows):
         counters = engine.native_counters(connection)
-        rows = [replace(row, native=counters) if _is_native(row) else row for row in rows]
+        rows = [replace(row, native=counters) if row.is_estimated else row for row in rows]
     return sorted(rows, key=lambda row: str(row.table))
 
 
 def _beat_due(current: Settings) -> timedelta:
     """Workers beat twice in an interval; a second more is the machine's."""
     return timedelta(seconds=current.heartbeat_interval.approximate_seconds / 2 + 1)
-
-
-def _is_native(row: TableStatus) -> bool:
-    job = row.current or row.last
-    return job is not None and job.path.kind is PathKind.NATIVE
 
 
 def _status(facts: Facts) -> TableStatus:

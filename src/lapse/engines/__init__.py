@@ -31,9 +31,9 @@ def open_engine(url: str, clock: Clock | None = None) -> Engine:
 
         return SqliteEngine(parsed, clock)
     if backend in ("mysql", "mariadb"):
-        from lapse.engines.mysql.engine import MysqlEngine
+        from lapse.engines.mysql.native import NativeMysqlEngine
 
-        return MysqlEngine(parsed, clock)
+        return NativeMysqlEngine(parsed, clock)
     if backend in ("postgresql", "postgres"):
         from lapse.engines.postgres.engine import PostgresEngine
 

@@ -145,6 +145,10 @@ class Engine(ABC):
         except SQLAlchemyError as error:
             raise DatabaseError(str(error)) from error
 
+    def reading_tables(self) -> AbstractContextManager[None]:
+        """Inside, a table that stays locked is Blocked, and tried again by itself: other tables do not wait for it."""
+        return nullcontext()
+
     @abstractmethod
     def translate(self, error: DBAPIError) -> LapseError: ...
 

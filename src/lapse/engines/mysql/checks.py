@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, inspect, keys, managed, myrocks, partition, references, zones
+from lapse.engines.mysql import condition, inspect, keys, managed, partition, references, zones
 from lapse.engines.mysql.names import live_view
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Unsupported
@@ -21,6 +21,13 @@ _TRANSACTIONAL = ("INNODB", "ROCKSDB")
 
 def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
     """Raises Refused; returns notices."""
+    notices = check_table(connection, declared)
+    _check_condition(connection, declared, previous, now)
+    return notices
+
+
+def check_table(connection: Connection, declared: Declared) -> list[str]:
+    """What the table must be like, whoever deletes its rows."""
     table, policy = declared.table, declared.policy
     _check_table(connection, table)
     _check_partitions(table, policy)
@@ -31,16 +38,7 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
         )
     if policy.replication_origin is not None:
         raise Unsupported("MariaDB and MySQL have no replication origins, so ttl_replication_origin cannot work")
-    notices = _notices(connection, declared)
-    if inspect.storage_engine(connection, table.name) == myrocks.ENGINE:
-        myrocks.check_comment(table)
-        native = myrocks.express(table, policy)
-        if native.reason is None:
-            return [*notices, *_native_notices(connection, table, policy, native.comment or "")]
-        notices.append(f"MyRocks's own TTL cannot serve {table.name}: {native.reason}. Lapse's job deletes the rows")
-        declared = replace(declared, table=_without_implicit(table))
-    _check_condition(connection, declared, previous, now)
-    return notices
+    return _notices(connection, declared)
 
 
 def _check_condition(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
@@ -88,15 +86,6 @@ def _notices(connection: Connection, declared: Declared) -> list[str]:
     return notices
 
 
-def _native_notices(connection: Connection, table: Table, policy: Policy, comment: str) -> list[str]:
-    notices = [advice.text for advice in myrocks.advice(connection, table, policy)]
-    if myrocks.ttl_items(table.comment) != comment:
-        notices.append(f"MyRocks copies the whole table {table.name} to change its TTL")
-    if policy.hide_expired != "off":
-        notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
-    return notices
-
-
 def _check_table(connection: Connection, table: Table) -> None:
     if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
         raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
@@ -129,8 +118,3 @@ def _check_partitions(table: Table, policy: Policy) -> None:
             f"table {table.name} has no partition {', '.join(unknown)}",
             hint=f"its partitions are {', '.join(table.partitions)}",
         )
-
-
-def _without_implicit(table: Table) -> Table:
-    """MyRocks's hidden time goes with the comment that the policy replaces."""
-    return replace(table, columns=tuple(column for column in table.columns if column.type != myrocks.IMPLICIT))

@@ -36,7 +36,6 @@ from lapse.engines.features import Features
 from lapse.engines.mysql import (
     armed,
     checks,
-    compaction,
     condition,
     failures,
     forecast,
@@ -46,7 +45,6 @@ from lapse.engines.mysql import (
     managed,
     myrocks,
     partition,
-    parts,
     paths,
     privileges,
     references,
@@ -56,7 +54,6 @@ from lapse.engines.mysql import (
     survey,
     zones,
 )
-from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.consequences import MysqlKin
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
 from lapse.engines.mysql.names import literal, qualified, quote, source
@@ -80,20 +77,12 @@ R = TypeVar("R")
 def looking(
     method: Callable[Concatenate[MysqlEngine, Connection, P], R],
 ) -> Callable[Concatenate[MysqlEngine, Connection, P], R]:
-    """For what reads tables: one that stays locked is blocked, and tried again by itself; others do not wait for it."""
+    """`reading_tables`, around a whole method."""
 
     @wraps(method)
     def given_up_soon(self: MysqlEngine, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
+        with self.reading_tables():
             return method(self, connection, *args, **kwargs)
-        except (DBAPIError, Retryable) as error:
-            if not failures.is_lock_wait(error if isinstance(error, DBAPIError) else error.__cause__):
-                raise
-            raise Blocked(
-                BlockCode.LOCKED,
-                "the table stayed locked by another session",
-                hint="SHOW FULL PROCESSLIST may show who holds it",
-            ) from error
 
     return given_up_soon
 
@@ -269,6 +258,19 @@ class MysqlEngine(Engine):
         with self.errors(), database.connect() as connection:
             yield connection
 
+    @contextmanager
+    def reading_tables(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, Retryable) as error:
+            if not failures.is_lock_wait(error if isinstance(error, DBAPIError) else error.__cause__):
+                raise
+            raise Blocked(
+                BlockCode.LOCKED,
+                "the table stayed locked by another session",
+                hint="SHOW FULL PROCESSLIST may show who holds it",
+            ) from error
+
     def translate(self, error: DBAPIError) -> LapseError:
         return failures.translate(error)
 
@@ -317,11 +319,6 @@ class MysqlEngine(Engine):
 
     def set_comment(self, connection: Connection, name: TableName, text: str) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} COMMENT = {literal(text)}")
-
-    def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
-        if not parts.is_native(connection, table):
-            return False
-        return myrocks.express(table, policy).comment == myrocks.ttl_items(table.comment)
 
     def check_declarer(self, connection: Connection, table: Table) -> None:
         # The server knows what an account may do, its roles included; nothing is executed.
@@ -396,28 +393,29 @@ class MysqlEngine(Engine):
         return checks.check(connection, declared, previous, self.now(connection))
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        parts.install(connection, declared, previous, self.now(connection))
+        managed.install(connection, declared, previous, self.now(connection))
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
-        parts.uninstall(connection, table, policy)
+        managed.uninstall(connection, table, policy)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
-        parts.renamed(connection, old, declared, self.now(connection))
+        # A trigger follows its table and keeps its own name.
+        if declared.policy.expire_after is not None:
+            managed.drop_triggers(connection, TableName(old.name, declared.table.name.schema))
+        managed.drop_view(connection, old)
+        self.install(connection, declared, declared.policy)
 
     def dropped(self, connection: Connection, name: TableName) -> None:
         managed.drop_view(connection, name)
 
     @looking
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
-        return parts.missing(connection, declared)
+        return managed.missing_parts(connection, declared)
 
     @looking
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
-        table, policy = declared.table, declared.policy
-        if parts.is_native(connection, table):
-            return myrocks.advice(connection, table, policy)
         definer = privileges.lacking_of_definer(connection, declared)
-        return [*definer, *references.advice(table), *paths.index_advice(declared)]
+        return [*definer, *references.advice(declared.table), *paths.index_advice(declared)]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         wanted = None if self._options.binlog else self.flavour.binlog_privilege
@@ -429,8 +427,6 @@ class MysqlEngine(Engine):
     # Deleting
 
     def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        if parts.is_native(connection, declared.table):
-            return f"MyRocks: {myrocks.ttl_items(declared.table.comment)}"
         return condition.at(connection, declared, cutoff).sql
 
     @looking
@@ -471,8 +467,6 @@ class MysqlEngine(Engine):
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
-        if target.path.kind is PathKind.NATIVE:
-            return Compactor(table.name, connect=self._delete_connection, atomic=self.atomic)
         if target.path.kind is PathKind.PARTITION:
             return PartitionDropper(
                 table.name,
@@ -547,25 +541,16 @@ class MysqlEngine(Engine):
 
     @looking
     def survey(self, connection: Connection, target: Target) -> Survey:
-        if target.path.kind is PathKind.NATIVE:
-            return compaction.survey(connection, target.declared.table.name)
         return survey.survey(connection, target)
-
-    def native_counters(self, connection: Connection) -> Mapping[str, int]:
-        return compaction.counters(connection)
 
     @looking
     def expiring(
         self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
-        if myrocks.is_implicit(declared.table):
-            return compaction.expiring(connection, declared.table.name, len(instants))
         return forecast.expiring(connection, declared, instants, exact=exact)
 
     @looking
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        if target.path.kind is PathKind.NATIVE:
-            return []
         found = condition.at(connection, target.declared, target.cutoff)
         columns = ", ".join(quote(column.name) for column in target.declared.table.columns)
         rows = connection.exec_driver_sql(

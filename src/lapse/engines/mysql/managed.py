@@ -9,6 +9,7 @@ is a constant that no one writes by hand, and a trigger turns just that one into
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -31,6 +32,23 @@ _CANNOT_BE_INSTANT = (1845, 1846, 1221, 4092)
 _UNSTAMPED = "9999-12-30 11:22:33.444555"
 """The default on MySQL: a time that never expires, should the trigger be gone, and that means nothing to anyone."""
 _NEEDS_TRUST = 1419
+
+
+def install(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+    """Everything that a policy has in the database besides the rows."""
+    table, policy = declared.table, declared.policy
+    if policy.hide_expired != "view":
+        drop_view(connection, table.name)
+    if previous is not None and previous.expire_after is not None and policy.expire_after is None:
+        uninstall(connection, table, previous)
+    if policy.expire_after is not None:
+        if table.column(MANAGED_COLUMN) is None:
+            add_column(connection, table, policy.expire_after, now)
+        # The default last: where the triggers make a time of it, no row may have it without them.
+        create_triggers(connection, table, policy.expire_after)
+        set_default(connection, table, policy.expire_after)
+    if policy.hide_expired == "view":
+        create_view(connection, replace(declared, table=inspect.describe(connection, table.name)))
 
 
 def add_column(connection: Connection, table: Table, after: Interval, now: datetime) -> None:

@@ -31,14 +31,14 @@ _ITEM = re.compile(r"\s*(?P<key>[^=]*ttl_(?:duration|col))\s*=(?P<value>.*)", re
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Native:
+class Expressed:
     """`comment` is what the table's comment must say; `reason` is set where MyRocks cannot do it."""
 
     comment: str | None = None
     reason: str | None = None
 
 
-def express(table: Table, policy: Policy) -> Native:
+def express(table: Table, policy: Policy) -> Expressed:
     """The policy in MyRocks's words, or why not."""
     items: list[str] = []
     expiry = policy.expiry
@@ -48,7 +48,7 @@ def express(table: Table, policy: Policy) -> Native:
         elif isinstance(expiry, ColumnExpiry):
             items += _explicit("", expiry.after, _column(table, expiry.column))
         elif policy.expression is None or policy.expression.upper() != "NULL":
-            return Native(reason="its expiry is an expression")
+            return Expressed(reason="its expiry is an expression")
         for rule in policy.partitions:
             name = rule.column or policy.column
             if name is not None:
@@ -56,8 +56,8 @@ def express(table: Table, policy: Policy) -> Native:
             else:
                 items.append(f"{rule.partition}_ttl_duration={_seconds(rule.after)}")
     except Unsupported as error:
-        return Native(reason=error.message)
-    return Native(comment="".join(f"{item};" for item in items))
+        return Expressed(reason=error.message)
+    return Expressed(comment="".join(f"{item};" for item in items))
 
 
 def _implicit(table: Table, policy: Policy) -> list[str]:
@@ -98,11 +98,6 @@ def implicit_column(comment: str | None) -> Column | None:
     if any(item.startswith("ttl_duration=") for item in items) and not any(i.startswith("ttl_col=") for i in items):
         return Column(name=MANAGED_COLUMN, type=IMPLICIT, nullable=False, generated=True)
     return None
-
-
-def is_implicit(table: Table) -> bool:
-    column = table.column(MANAGED_COLUMN)
-    return column is not None and column.type == IMPLICIT
 
 
 def check_comment(table: Table) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared, Footprint
-from lapse.engines.mysql import condition, myrocks, partition, parts, zones
+from lapse.engines.mysql import condition, partition, zones
 from lapse.engines.mysql.condition import Condition
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.engines.zones import block_guess
@@ -24,9 +24,6 @@ INDEX_PATH_ROWS = 1_000
 
 def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: int) -> Path:
     table = declared.table
-    if parts.is_native(connection, table):
-        myrocks.verify(connection, declared)
-        return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {myrocks.ttl_items(table.comment)}")
     block_guess(declared, zones.in_doubt(connection, declared))
     found = condition.at(connection, declared, cutoff)
     if declared.policy.partition_drop and partition.whole_range_expired(connection, declared, found):

@@ -8,9 +8,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Advice, Declared
-from lapse.engines.mysql import definers, inspect, parts
+from lapse.engines.mysql import definers, inspect
 from lapse.engines.mysql.names import qualified, quote
-from lapse.model.table import CATALOG_TABLES, TableName
+from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, TableName
 
 _ON_TABLE = ("SELECT", "DELETE")
 _ON_CATALOG = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -38,7 +38,7 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
     grantee, account = known
     found = []
     wanted = [*_ON_TABLE, *(("ALTER", "DROP") if declared.policy.partition_drop else ())]
-    if declared.policy.expire_after is not None and not parts.is_native(connection, declared.table):
+    if _is_renewed(declared):
         # Who has it not is not shown any trigger, and cannot tell whether rows are still renewed.
         wanted.append("TRIGGER")
     name = declared.table.name
@@ -61,14 +61,25 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
                 statement=f"GRANT {binlog_privilege} ON *.* TO {account};",
             )
         )
-    if parts.is_native(connection, declared.table) and _missing(connection, grantee, None, None, ("SUPER",)):
-        found.append(
-            Advice(
-                text=f"{account} may not start a compaction, so space is freed at MyRocks's next compaction",
-                statement=f"GRANT SUPER ON *.* TO {account};",
-            )
-        )
     return found
+
+
+def _is_renewed(declared: Declared) -> bool:
+    """Does a trigger renew the managed column? One that the database fills by itself has none."""
+    column = declared.table.column(MANAGED_COLUMN)
+    return declared.policy.expire_after is not None and not (column is not None and column.generated)
+
+
+def lacking_for_compaction(connection: Connection) -> list[Advice]:
+    known = _account(connection)
+    if known is None or not _missing(connection, known[0], None, None, ("SUPER",)):
+        return []
+    return [
+        Advice(
+            text=f"{known[1]} may not start a compaction, so space is freed at MyRocks's next compaction",
+            statement=f"GRANT SUPER ON *.* TO {known[1]};",
+        )
+    ]
 
 
 def declarer_grants(connection: Connection, name: TableName) -> str | None:

@@ -1,0 +1,142 @@
+"""MyRocks behind the native protocol, and the engine that asks it first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Advice, Declared, Deleter, Expiring, Survey, Target
+from lapse.engines.keyset import Atomic, Connect
+from lapse.engines.mysql import checks, compaction, inspect, managed, myrocks, privileges
+from lapse.engines.mysql.compaction import Compactor
+from lapse.engines.mysql.engine import MysqlEngine
+from lapse.engines.native import Native, NativeFirst, Verdict
+from lapse.model.policy import Policy
+from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind, TableName
+
+
+class MyRocks(Native):
+    """Its compaction obeys the table's comment. Only taking the comment away, which copies the table, would stop it."""
+
+    name = "MyRocks"
+    pauses = False
+
+    def __init__(self, *, connect: Connect, atomic: Atomic) -> None:
+        self._connect = connect
+        self._atomic = atomic
+
+    def is_available(self, connection: Connection, table: Table) -> bool:
+        return inspect.storage_engine(connection, table.name) == myrocks.ENGINE
+
+    def serves(self, connection: Connection, table: Table) -> bool:
+        return bool(self.text(table)) and self.is_available(connection, table)
+
+    # Declare
+
+    def check(self, connection: Connection, declared: Declared) -> Verdict:
+        table, policy = declared.table, declared.policy
+        notices = checks.check_table(connection, declared)
+        myrocks.check_comment(table)
+        found = myrocks.express(table, policy)
+        if found.reason is not None:
+            return Verdict(reason=found.reason, otherwise=replace(declared, table=_without_hidden_time(table)))
+        notices += [advice.text for advice in myrocks.advice(connection, table, policy)]
+        if self.text(table) != found.comment:
+            notices.append(f"MyRocks copies the whole table {table.name} to change its TTL")
+        if policy.hide_expired != "off":
+            notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
+        return Verdict(notices=tuple(notices))
+
+    def can_express(self, declared: Declared) -> bool:
+        return myrocks.express(declared.table, declared.policy).comment is not None
+
+    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        table, policy = declared.table, declared.policy
+        if policy.hide_expired != "view":
+            managed.drop_view(connection, table.name)
+        if previous is not None and previous.expire_after is not None and _hidden_time(table) is None:
+            managed.uninstall(connection, table, previous)
+        myrocks.install(connection, table, myrocks.express(table, policy).comment)
+        self._verify_leaves(connection, replace(declared, table=inspect.describe(connection, table.name)))
+
+    def remove(self, connection: Connection, table: Table) -> Table:
+        myrocks.install(connection, table, None)
+        return inspect.describe(connection, table.name)
+
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        """MyRocks would go on with what the comment says about TTL."""
+        if _hidden_time(table) is not None:
+            managed.drop_view(connection, table.name)
+        else:
+            managed.uninstall(connection, table, policy)
+        myrocks.install(connection, table, None)
+
+    # Read back
+
+    def text(self, table: Table) -> str:
+        return myrocks.ttl_items(table.comment)
+
+    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+        wanted = myrocks.express(declared.table, declared.policy).comment
+        return [] if self.text(declared.table) == wanted else [f"comment {wanted!r}"]
+
+    def obeys(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        return myrocks.express(table, policy).comment == self.text(table)
+
+    def verify(self, connection: Connection, declared: Declared) -> None:
+        myrocks.verify(connection, declared)
+
+    def _verify_leaves(self, connection: Connection, declared: Declared) -> None:
+        table, policy = declared.table, declared.policy
+        if table.kind is not TableKind.PARTITIONED:
+            self.verify(connection, declared)
+            return
+        for partition in table.partitions:
+            leaf = replace(table, name=TableName(table.name.name, table.name.schema, partition))
+            self.verify(connection, replace(declared, table=leaf, policy=policy.for_partition(partition)))
+
+    # Observe
+
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return myrocks.advice(connection, declared.table, declared.policy)
+
+    def privileges(self, connection: Connection) -> list[Advice]:
+        return privileges.lacking_for_compaction(connection)
+
+    def counters(self, connection: Connection) -> Mapping[str, int]:
+        return compaction.counters(connection)
+
+    def survey(self, connection: Connection, declared: Declared) -> Survey:
+        return compaction.survey(connection, declared.table.name)
+
+    def expiring(self, connection: Connection, declared: Declared, instants: int) -> Expiring | None:
+        if _hidden_time(declared.table) is None:
+            return None
+        return compaction.expiring(connection, declared.table.name, instants)
+
+    # Run now
+
+    def run(self, target: Target) -> Deleter:
+        return Compactor(target.declared.table.name, connect=self._connect, atomic=self._atomic)
+
+
+def _hidden_time(table: Table) -> Column | None:
+    """The time of its creation that MyRocks keeps with every row where the comment names no column."""
+    column = table.column(MANAGED_COLUMN)
+    return column if column is not None and column.type == myrocks.IMPLICIT else None
+
+
+def _without_hidden_time(table: Table) -> Table:
+    """It goes with the comment that the policy replaces."""
+    return replace(table, columns=tuple(column for column in table.columns if column.type != myrocks.IMPLICIT))
+
+
+class NativeMysqlEngine(NativeFirst, MysqlEngine):
+    """MariaDB and MySQL, with what their storage engines do by themselves."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.native = MyRocks(connect=self._delete_connection, atomic=self.atomic)

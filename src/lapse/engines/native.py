@@ -1,0 +1,236 @@
+"""The native protocol: TTL that a database has of its own. Lapse declares it, reads it back, watches it and runs it.
+
+`NativeFirst` puts it before an engine: a table that the database's own TTL serves is left to it, and the engine's own
+way of deleting rows is for all others. Nothing above and nothing in the engine asks which of the two it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import ClassVar, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Deleter, Engine
+from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
+from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.policy import Policy
+from lapse.model.table import Table
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Can the database's own TTL do what a policy says?
+
+    `reason` says why not, in which case Lapse's job is for `otherwise`: what the table is without the native TTL.
+    """
+
+    notices: tuple[str, ...] = ()
+    reason: str | None = None
+    otherwise: Declared | None = None
+
+
+class Native(ABC):
+    name: ClassVar[str]
+    """As people know it: MyRocks."""
+
+    @abstractmethod
+    def is_available(self, connection: Connection, table: Table) -> bool:
+        """Could the database expire rows of this table by itself?"""
+
+    @abstractmethod
+    def serves(self, connection: Connection, table: Table) -> bool:
+        """Does it expire the rows of this table or partition? `declare` and `remove` decide that."""
+
+    # Declare
+
+    @abstractmethod
+    def check(self, connection: Connection, declared: Declared) -> Verdict:
+        """Asked before anything is changed. Raises Refused for what neither the database nor Lapse should do."""
+
+    @abstractmethod
+    def can_express(self, declared: Declared) -> bool:
+        """The verdict of `check`, without its notices and refusals."""
+
+    @abstractmethod
+    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        """Tell the database, and see that it understood. What Lapse's job for `previous` needed goes."""
+
+    @abstractmethod
+    def remove(self, connection: Connection, table: Table) -> Table:
+        """The database expires nothing of this table any more; returns what the table is then."""
+
+    @abstractmethod
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        """As `Engine.uninstall`, for a table that is served."""
+
+    # Read back
+
+    @abstractmethod
+    def text(self, table: Table) -> str:
+        """What the table says about its TTL, in the database's own words; empty where it says nothing."""
+
+    @abstractmethod
+    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+        """What `declare` would have to write again, in words."""
+
+    @abstractmethod
+    def obeys(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        """Does the database do by itself what the policy says?"""
+
+    @abstractmethod
+    def verify(self, connection: Connection, declared: Declared) -> None:
+        """Raises Drift, or Unsupported, unless the database expires rows as the policy says."""
+
+    # Observe
+
+    @abstractmethod
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]: ...
+
+    @abstractmethod
+    def privileges(self, connection: Connection) -> list[Advice]:
+        """What the role of this connection lacks for running it, with the GRANT that gives it."""
+
+    @abstractmethod
+    def counters(self, connection: Connection) -> Mapping[str, int]:
+        """What the database itself counts, for the whole server."""
+
+    @abstractmethod
+    def survey(self, connection: Connection, declared: Declared) -> Survey: ...
+
+    @abstractmethod
+    def expiring(self, connection: Connection, declared: Declared, instants: int) -> Expiring | None:
+        """None where a query can read when the rows expire, as of any other table."""
+
+    # Run now, pause
+
+    @abstractmethod
+    def run(self, target: Target) -> Deleter:
+        """Makes the database expire the rows of a target now, and counts what went."""
+
+    pauses: ClassVar[bool]
+    """Does a policy that is paused stop the database, too? If not, it only stops Lapse's own runs."""
+
+
+def _reading_tables(
+    method: Callable[Concatenate[NativeFirst, Connection, P], R],
+) -> Callable[Concatenate[NativeFirst, Connection, P], R]:
+    @wraps(method)
+    def within(self: NativeFirst, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.reading_tables():
+            return method(self, connection, *args, **kwargs)
+
+    return within
+
+
+class NativeFirst(Engine):
+    """An engine whose database may have TTL of its own."""
+
+    native: Native
+
+    def _serving(self, connection: Connection, table: Table) -> Native | None:
+        return self.native if self.native.serves(connection, table) else None
+
+    def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        return self.native.serves(connection, table) and self.native.obeys(connection, table, policy)
+
+    # Policies
+
+    @_reading_tables
+    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+        if not self.native.is_available(connection, declared.table):
+            return super().check(connection, declared, previous)
+        verdict = self.native.check(connection, declared)
+        if verdict.reason is None:
+            return [*verdict.notices, *self._pause_notices(declared.policy)]
+        notices = super().check(connection, verdict.otherwise or declared, previous)
+        why = f"{self.native.name}'s own TTL cannot serve {declared.table.name}: {verdict.reason}"
+        return [*notices, f"{why}. Lapse's job deletes the rows"]
+
+    def _pause_notices(self, policy: Policy) -> list[str]:
+        if not policy.pause or self.native.pauses:
+            return []
+        return [f"ttl_pause stops Lapse's runs; {self.native.name} goes on"]
+
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        if not self.native.is_available(connection, declared.table):
+            super().install(connection, declared, previous)
+        elif self.native.can_express(declared):
+            self.native.declare(connection, declared, previous)
+        else:
+            table = self.native.remove(connection, declared.table)
+            super().install(connection, _on(declared, table), previous)
+
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        if native := self._serving(connection, table):
+            native.uninstall(connection, table, policy)
+        else:
+            super().uninstall(connection, table, policy)
+
+    @_reading_tables
+    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+        if self.native.is_available(connection, declared.table) and self.native.can_express(declared):
+            return self.native.missing(connection, declared)
+        return super().missing_parts(connection, declared)
+
+    @_reading_tables
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+        native = self._serving(connection, declared.table)
+        return native.advice(connection, declared) if native else super().advice(connection, declared)
+
+    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+        native = self._serving(connection, declared.table)
+        return [*super().privileges(connection, declared), *(native.privileges(connection) if native else ())]
+
+    # Deleting
+
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
+        if native := self._serving(connection, declared.table):
+            return f"{native.name}: {native.text(declared.table)}"
+        return super().condition(connection, declared, cutoff)
+
+    @_reading_tables
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+        if native := self._serving(connection, declared.table):
+            native.verify(connection, declared)
+            return Path(kind=PathKind.NATIVE, evidence=f"{native.name} deletes them: {native.text(declared.table)}")
+        return super().choose_path(connection, declared, cutoff)
+
+    def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
+        return self.native.run(target) if _is_chosen(target) else super().deleter(target, span, cursor)
+
+    @_reading_tables
+    def survey(self, connection: Connection, target: Target) -> Survey:
+        if _is_chosen(target):
+            return self.native.survey(connection, target.declared)
+        return super().survey(connection, target)
+
+    @_reading_tables
+    def expiring(
+        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+    ) -> Expiring:
+        native = self._serving(connection, declared.table)
+        found = native.expiring(connection, declared, len(instants)) if native else None
+        return found or super().expiring(connection, declared, instants, exact=exact)
+
+    @_reading_tables
+    def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+        return [] if _is_chosen(target) else super().sample(connection, target, count)
+
+    def native_counters(self, connection: Connection) -> Mapping[str, int]:
+        return self.native.counters(connection)
+
+
+def _is_chosen(target: Target) -> bool:
+    return target.path.kind is PathKind.NATIVE
+
+
+def _on(declared: Declared, table: Table) -> Declared:
+    return Declared(table=table, policy=declared.policy, expression=declared.expression)
