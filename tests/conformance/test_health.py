@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lapse.app import Health, Lapse
-from lapse.app.finding import Level
+from lapse.app.doctor.finding import Level
 from lapse.app.records import status_record
 from lapse.catalog import policies
 from lapse.cli import status as status_command

@@ -12,7 +12,7 @@ from lapse.engines.postgres.condition import expired_now
 from lapse.errors import Unsupported
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
-from lapse.runner.declared import declare
+from lapse.runner.policy_manager import bind
 from tests.conformance.harness import Harness
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "~~", "~", "#>>")
@@ -89,7 +89,7 @@ def _expired(h: Harness, expression: str) -> list[int]:
     text = expression.replace("''", "'")
     with engine.connection() as connection, closing(engine.user_connection()) as users:
         table = engine.describe(connection, TableName("events"))
-        declared = declare(table, Policy(expression=text, time_zone="America/New_York"))
+        declared = bind(table, Policy(expression=text, time_zone="America/New_York"))
         for condition in (engine.condition(connection, declared, h.now), expired_now(declared)):
             found = users.exec_driver_sql(f"SELECT id FROM events WHERE {condition}")
             numbers = [int(row[0]) for row in found]

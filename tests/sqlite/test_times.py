@@ -13,7 +13,7 @@ from lapse.model.interval import DAY, Interval
 from lapse.model.job import JobStatus, KeyRange
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
-from lapse.runner.declared import declare
+from lapse.runner.policy_manager import bind
 from tests.conformance.harness import Harness
 
 
@@ -187,7 +187,7 @@ def test_a_column_that_is_renamed_during_a_job_blocks_the_table(h: Harness) -> N
     engine = h.db.engine
     with engine.connection() as connection:
         table = engine.describe(connection, TableName("events"))
-        declared = declare(table, Policy(column="ts", interval=Interval(micros=DAY)))
+        declared = bind(table, Policy(column="ts", interval=Interval(micros=DAY)))
         armed = h.db.policy("events").armed
         assert armed is not None
         path = engine.choose_path(connection, declared, h.now)

@@ -18,7 +18,7 @@ from lapse.model.interval import Interval
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner import declared as declaring
+from lapse.runner.policy_manager import bind, policy_leaves
 
 HOW = "--column created_at --after '30 days', --after '30 days', or --expression EXPR"
 """What a candidate is made of, on the command line; the same names in Python."""
@@ -104,7 +104,7 @@ def previews(
 ) -> list[Preview]:
     """One for each physical table; `others` have policies of their own."""
     policy = candidate.policy(present, table.name)
-    declared = declaring.declare(table, policy)
+    declared = bind(table, policy)
     # What a declaration refuses is refused here; but to read a large table for that takes long.
     try:
         with suppress(TooSlow, Interrupted), engine.limited(connection, LOOK_SECONDS):
@@ -116,7 +116,7 @@ def previews(
     if policy.column is None and policy.expression is None and table.column(MANAGED_COLUMN) is None:
         return [_with_new_column(engine, connection, declared)]
     found = []
-    for name in declaring.leaves(engine, connection, table, others):
+    for name in policy_leaves(engine, connection, table, others):
         leaf = engine.leaf(connection, table, name) if name.partition is not None else table
         if leaf is not None:
             own = policy if name.partition is None else policy.for_partition(name.partition)

@@ -16,8 +16,8 @@ from lapse.model.policy import PolicyChange
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 from lapse.runner.comments import CommentReader
-from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.policy_manager import PolicyManager
 
 WHICH_HAVE = "`lapse status` lists the policies"
 
@@ -27,14 +27,14 @@ class Control:
         self._catalog = catalog
         self._engine = catalog.engine
         self._keeper = keeper
-        self._declarer = Declarer(catalog)
+        self._manager = PolicyManager(catalog)
         self._reader = CommentReader(catalog)
 
     def stored(self, table: str) -> StoredPolicy:
         """The policy of a table. Raises NotFound."""
         name = parse_table_name(table, self._engine.dialect)
         with self._engine.connection() as connection:
-            stored = self._declarer.stored(connection, name)
+            stored = self._manager.stored(connection, name)
             if stored is None and self._engine.features.table_comments:
                 stored = self._from_comment(connection, name)
             if stored is None:
@@ -54,14 +54,14 @@ class Control:
         for problem in self._reader.run_once():
             if problem.table == full:
                 raise NotFound(f"table {full} has no TTL policy: {problem.reason}", hint=problem.fix)
-        return self._declarer.stored(connection, name)
+        return self._manager.stored(connection, name)
 
     def accept(self, table: str) -> tuple[str, ...]:
         """Make what the comment of a table proposes its policy, with the rights of this role; returns notices."""
         name = parse_table_name(table, self._engine.dialect)
         with self._catalog.writing() as connection:
             comment, fields = self._reader.find(connection, name)
-            stored = self._declarer.stored(connection, comment.table)
+            stored = self._manager.stored(connection, comment.table)
             if stored is not None and stored.source != policies.COMMENT:
                 raise PolicyConflict(
                     f"table {stored.table} has a policy that was declared by a {stored.source}, which wins",
@@ -69,7 +69,7 @@ class Control:
                 )
             self._engine.check_declarer(connection, self._engine.describe(connection, comment.table))
             change = PolicyChange(set=fields, comment=comment.text)
-            return self._declarer.change(connection, comment.table, change)
+            return self._manager.change(connection, comment.table, change)
 
     def confirm(self, wanted: Iterable[StoredPolicy]) -> None:
         """Let their first runs pass, however many rows they delete."""
@@ -97,7 +97,7 @@ class Control:
     def resume(self, stored: StoredPolicy) -> None:
         """Whatever kept the policy from deleting: a person says that it may, on the table as it is now."""
         with self._catalog.writing() as connection:
-            self._declarer.arm(connection, stored)
+            self._manager.arm(connection, stored)
         self.confirm([stored])
         if stored.policy.pause:
             self._set_pause(stored, False)
@@ -110,7 +110,7 @@ class Control:
     def _set_pause(self, stored: StoredPolicy, pause: bool) -> None:
         change = PolicyChange(set={"pause": pause})
         with self._catalog.writing() as connection:
-            self._declarer.change(connection, stored.table, change, stored.source)
+            self._manager.change(connection, stored.table, change, stored.source)
         with self._catalog.reading() as connection:
             active = jobs.active_jobs(connection)
         for job in active:

@@ -37,8 +37,8 @@ from lapse.model.statement import (
     Variable,
 )
 from lapse.model.table import TableName
-from lapse.runner.declarer import Declarer
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.policy_manager import PolicyManager
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -51,8 +51,8 @@ class Frontend:
         self._catalog = catalog
         self._engine = catalog.engine
         self._keeper = keeper
-        self._declarer = Declarer(catalog)
-        self._mover = Mover(catalog, self._declarer)
+        self._manager = PolicyManager(catalog)
+        self._mover = Mover(catalog, self._manager)
         self._first_run = FirstRun(catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
@@ -67,7 +67,7 @@ class Frontend:
 
     @contextmanager
     def _as_declarer(self, connection: Connection, table: TableName, *, creates: bool = False) -> Iterator[None]:
-        """What is refused for want of a right is refused with what a declarer needs, not with what a worker does."""
+        """What is refused for want of a right is refused with what a manager needs, not with what a worker does."""
         try:
             yield
         except NotPermitted as error:
@@ -95,7 +95,7 @@ class Frontend:
                     return self._alter(connection, AlterTable(text="", table=statement.table, change=change), None)
                 case AlterColumn():
                     with self._engine.bookkeeping(connection):
-                        self._declarer.refuse_column_change(connection, statement.table, statement.actions)
+                        self._manager.refuse_column_change(connection, statement.table, statement.actions)
                     return self._run(connection, statement.text, parameters)
                 case ShowCreateTable():
                     return self._show_create(connection, statement.table)
@@ -122,7 +122,7 @@ class Frontend:
             with self._engine.bookkeeping(connection):
                 self._forget(connection, replaced)
                 try:
-                    notices = self._declarer.change(connection, statement.table, statement.change)
+                    notices = self._manager.change(connection, statement.table, statement.change)
                 except (LapseError, DBAPIError) as error:
                     self._undo_create(connection, statement)
                     if isinstance(error, ZoneMissing):
@@ -155,7 +155,7 @@ class Frontend:
             return Result(rowcount=0, notices=(f"table {statement.table} does not exist; nothing was changed",))
         if not statement.change.remove:
             with self._engine.bookkeeping(connection):
-                self._declarer.refuse_column_change(connection, statement.table, statement.actions)
+                self._manager.refuse_column_change(connection, statement.table, statement.actions)
         with self._engine.declaring(connection, statement.table):
             known = self._stored(connection, [statement.table])
             notices: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class Frontend:
 
     def _change(self, connection: Connection, statement: AlterTable) -> tuple[str, ...]:
         with self._engine.bookkeeping(connection):
-            return self._declarer.change(connection, statement.table, statement.change)
+            return self._manager.change(connection, statement.table, statement.change)
 
     def _drop(self, connection: Connection, statement: DropTable) -> Result:
         with self._engine.atomic(connection):
@@ -190,18 +190,18 @@ class Frontend:
             return []
         with self._engine.bookkeeping(connection):
             there = [name for name in names if self._is_there(connection, name)]
-            found = [self._declarer.stored(connection, name) for name in there]
+            found = [self._manager.stored(connection, name) for name in there]
         return [stored for stored in found if stored is not None]
 
     def _forget(self, connection: Connection, gone: Sequence[StoredPolicy]) -> None:
         for stored in gone:
             self._engine.dropped(connection, stored.table)
-            self._declarer.forget(self._catalog.bind(connection), stored, "the table was dropped")
+            self._manager.forget(self._catalog.bind(connection), stored, "the table was dropped")
 
     def _rename(self, connection: Connection, statement: RenameTable) -> Result:
         with self._engine.atomic(connection):
             with self._engine.bookkeeping(connection):
-                self._declarer.refuse_column_change(connection, statement.renames[0][0], statement.actions)
+                self._manager.refuse_column_change(connection, statement.renames[0][0], statement.actions)
                 moves = self._mover.follow(connection, statement.renames)
             result = self._run(connection, statement.text, None)
             if moves:
@@ -212,7 +212,7 @@ class Frontend:
     def _show_create(self, connection: Connection, name: TableName) -> Result:
         with self._engine.bookkeeping(connection):
             table = self._engine.describe(connection, name)
-            stored = self._declarer.stored(connection, table.name)
+            stored = self._manager.stored(connection, table.name)
         text = self._engine.create_statement(connection, table)
         if stored is not None:
             text += " " + render(stored.policy, table.name, "lapse", kind="create-suffix")

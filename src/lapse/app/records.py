@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from lapse.app.finding import Finding
+from lapse.app.doctor.finding import Finding
 from lapse.app.forecast import Forecast
 from lapse.app.preview import Outlook, Preview
 from lapse.app.status import TableStatus

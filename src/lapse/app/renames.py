@@ -12,8 +12,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
 from lapse.errors import LapseError, TableNotFound
 from lapse.model.table import TableName
-from lapse.runner import declared as declaring
-from lapse.runner.declarer import Declarer
+from lapse.runner.policy_manager import PolicyManager, bind, load_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +25,10 @@ class Move:
 
 
 class Mover:
-    def __init__(self, catalog: Catalog, declarer: Declarer) -> None:
+    def __init__(self, catalog: Catalog, declarer: PolicyManager) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
-        self._declarer = declarer
+        self._manager = declarer
 
     def follow(self, connection: Connection, renames: Sequence[tuple[TableName, TableName]]) -> list[Move]:
         """Asked before the statement runs: where each policy will be after its last step."""
@@ -39,7 +38,7 @@ class Mover:
             if at in moving:
                 stored = moving.pop(at)
             elif self._is_there(connection, old):
-                stored = self._declarer.stored(connection, old)
+                stored = self._manager.stored(connection, old)
             else:
                 continue
             was = stored.table if stored is not None else old
@@ -60,10 +59,10 @@ class Mover:
                 placeholder = TableName(f"lapse: policy {move.stored.id}, being renamed")
                 policies.rename_policy(bound, move.stored.id, placeholder)
             for move, declared in found:
-                self._declarer.end_jobs(bound, move.stored, "the table was renamed")
+                self._manager.end_jobs(bound, move.stored, "the table was renamed")
                 left_behind = policies.find_policy(bound, declared.table.name)
                 if left_behind is not None:
-                    self._declarer.forget(bound, left_behind, "another table has taken the name")
+                    self._manager.forget(bound, left_behind, "another table has taken the name")
                 policies.rename_policy(bound, move.stored.id, declared.table.name)
         for move, declared in found:
             self._engine.renamed(connection, move.stored.table, declared)
@@ -86,7 +85,7 @@ class Mover:
         if stored.armed is None or stored.disarmed is not None:
             return False
         try:
-            self._engine.check_armed(connection, declaring.load(self._engine, connection, stored), stored.armed)
+            self._engine.check_armed(connection, load_bound(self._engine, connection, stored), stored.armed)
         except LapseError:
             return False
         return True
@@ -94,6 +93,6 @@ class Mover:
     def _find(self, connection: Connection, move: Move) -> Declared | None:
         """None where the statement renamed something else, such as a temporary table."""
         try:
-            return declaring.declare(self._engine.describe(connection, move.to), move.stored.policy)
+            return bind(self._engine.describe(connection, move.to), move.stored.policy)
         except TableNotFound:
             return None

@@ -26,7 +26,7 @@ from lapse.ddl.render import table_name
 from lapse.errors import TableNotFound, UsageError
 from lapse.model.policy import PolicyChange
 from lapse.model.table import TableName
-from lapse.runner.declarer import Declarer
+from lapse.runner.policy_manager import PolicyManager
 
 
 @Operations.register_operation("set_ttl")
@@ -70,7 +70,7 @@ def _set_ttl(operations: Operations, operation: SetTtl) -> None:
     with _declaring(operations) as (database, connection):
         database.catalog.ensure(connection)
         name = _name(database, connection, operation)
-        Declarer(database.catalog).put(connection, name, entry.policy, policies.STATEMENT)
+        PolicyManager(database.catalog).put(connection, name, entry.policy, policies.STATEMENT)
 
 
 @Operations.implementation_for(ResetTtl)
@@ -82,7 +82,7 @@ def _reset_ttl(operations: Operations, operation: ResetTtl) -> None:
         return
     with _declaring(operations) as (database, connection):
         name = _name(database, connection, operation)
-        Declarer(database.catalog).change(connection, name, PolicyChange(set={}, remove=True))
+        PolicyManager(database.catalog).change(connection, name, PolicyChange(set={}, remove=True))
 
 
 @contextmanager

@@ -6,14 +6,16 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lapse.catalog import Catalog, meta
+from lapse.catalog import Catalog, meta, settings
 from lapse.clock import SystemClock
+from lapse.model.settings import Settings
 from lapse.runner.retry import retried
 
 TOLERANCE = timedelta(minutes=10)
+CONFIRM = "confirm with lapse resume --clock"
 REMEMBERED_SECONDS = 60.0
 SAME_SECONDS = 1.0
 """What an earlier process has seen is not written anew by one that follows soon and sees the clock go on as it did."""
@@ -31,6 +33,21 @@ class ClockWatch:
     def __init__(self, elapsed: Callable[[], float] = since_boot) -> None:
         self._elapsed = elapsed
         self._last: tuple[datetime, float] | None = None
+
+    def check(self, catalog: Catalog, now: datetime, current: Settings) -> Settings:
+        """The settings that hold: no job goes on while a clock that is ahead waits for confirmation."""
+        self.recall(catalog, now)
+        jump = self.jump(now)
+        if jump is not None:
+            return _hold(catalog, f"the database's clock jumped ahead by {jump}; {CONFIRM}", now)
+        # A run that begins after the jump has only this machine's clock to compare with.
+        ahead = now - datetime.now(UTC)
+        if catalog.engine.clock is None and ahead > TOLERANCE and current.clock_hold is None:
+            with catalog.reading() as connection:
+                accepted = meta.read_fact(connection, meta.CLOCK_AHEAD)
+            if ahead > TOLERANCE + timedelta(seconds=float(accepted or 0)):
+                return _hold(catalog, f"the database's clock is {ahead} ahead of this machine's; {CONFIRM}", now)
+        return current
 
     def jump(self, now: datetime) -> timedelta | None:
         """How far the clock is ahead of where it should be, if that is more than it can be off by."""
@@ -65,3 +82,9 @@ class ClockWatch:
         here = {"boot": boot, "now": now.isoformat(), "elapsed": elapsed}
         with catalog.writing(durable=False) as connection:
             meta.replace_fact(connection, meta.CLOCK_SEEN, before, json.dumps(here))
+
+
+def _hold(catalog: Catalog, reason: str, now: datetime) -> Settings:
+    with catalog.writing() as connection:
+        settings.hold_clock(connection, reason, now)
+        return settings.load_settings(connection)

@@ -24,7 +24,7 @@ from lapse.errors import DatabaseUnavailable, LapseError, NotFound, TableNotFoun
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.settings import Settings
 from lapse.model.table import MANAGED_COLUMN, TableName
-from lapse.runner.declarer import Declarer
+from lapse.runner.policy_manager import PolicyManager
 
 READ_SECONDS = 60.0
 """A comment is found by running workers this soon."""
@@ -95,7 +95,7 @@ class CommentReader:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
-        self._declarer = Declarer(catalog)
+        self._manager = PolicyManager(catalog)
         self._read_at = float("-inf")
         self._problems: tuple[CommentProblem, ...] = ()
         self._failures: dict[TableName, _Failure] = {}
@@ -240,7 +240,7 @@ class CommentReader:
         try:
             with self._catalog.writing() as connection, self._engine.briefly(connection):
                 change = PolicyChange(set=wanted.fields, comment=comment.text)
-                self._declarer.change(connection, comment.table, change)
+                self._manager.change(connection, comment.table, change)
         except DatabaseUnavailable:
             raise
         except Exception as error:
@@ -269,7 +269,7 @@ class CommentReader:
                 self._engine.describe(connection, stored.table)
             if stored.policy.expire_after is None:
                 with self._catalog.writing() as connection, self._engine.briefly(connection):
-                    self._declarer.remove(connection, stored)
+                    self._manager.remove(connection, stored)
                 return []
             reason = "its comment declares nothing any more"
             hint = f"ALTER TABLE {stored.table} RESET (ttl) removes the policy, with the column {MANAGED_COLUMN}"
@@ -295,7 +295,7 @@ class CommentReader:
             return
         try:
             with self._catalog.writing() as connection:
-                self._declarer.end_jobs(connection, problem.stored, problem.reason)
+                self._manager.end_jobs(connection, problem.stored, problem.reason)
         except DatabaseUnavailable:
             raise
         except LapseError as error:

@@ -19,8 +19,8 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
-from lapse.runner import declared as declaring
 from lapse.runner.events import Held, Listener, Trouble
+from lapse.runner.policy_manager import fingerprint, load_bound
 from lapse.runner.promise import behind
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
@@ -128,7 +128,7 @@ class JobKeeper:
                     name=physical.name_in(stored.table),
                     cutoff=cutoff,
                     path=path,
-                    fingerprint=declaring.fingerprint(declared),
+                    fingerprint=fingerprint(declared),
                     ranges=ranges,
                     now=cutoff,
                     owner=self._owner,
@@ -334,7 +334,7 @@ class JobKeeper:
 
     def _look(self, connection: Connection, stored: StoredPolicy, name: TableName) -> Declared:
         if name.partition is None:
-            return declaring.load(self._engine, connection, stored)
+            return load_bound(self._engine, connection, stored)
         whole = self.declared(connection, stored)
         leaf = self._engine.leaf(connection, whole.table, name)
         if leaf is None:
@@ -358,7 +358,7 @@ class JobKeeper:
         whole = described.declared
         if stored.armed is not None:
             armed = self._engine.check_armed(connection, whole, stored.armed)
-        elif declaring.fingerprint(whole) == stored.fingerprint:
+        elif fingerprint(whole) == stored.fingerprint:
             # Declared with a version of Lapse that remembered no more than this.
             self._engine.renew_parts(connection, whole)
             armed = self._engine.check_armed(connection, whole, self._engine.arm(connection, whole))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 
-from lapse.catalog import Catalog, meta, policies, settings, workers
+from lapse.catalog import Catalog, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.pulse import Pulse, has_old_rows, read_pulse
@@ -17,13 +17,13 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
-from lapse.runner import declared as declaring
-from lapse.runner.clockwatch import TOLERANCE, ClockWatch
+from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.events import Held, Trouble
 from lapse.runner.guard import Guard
 from lapse.runner.jobs import JobKeeper, obstacle_of, trouble_of
 from lapse.runner.place import PlaceGuard
+from lapse.runner.policy_manager import policy_leaves
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
@@ -142,7 +142,7 @@ class Scheduler:
             tables = policies.list_tables(connection)
             active = stored_jobs.active_jobs(connection)
         self._tell_held(everything)
-        current = self._check_clock(now, current)
+        current = self._watch.check(self._catalog, now, current)
         if pulse is not None:
             self._before = _Before(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
         round_ = _Round(
@@ -265,26 +265,6 @@ class Scheduler:
                 for physical in held:
                     policies.set_next_run(connection, physical.id, due)
 
-    def _check_clock(self, now: datetime, current: Settings) -> Settings:
-        self._watch.recall(self._catalog, now)
-        jump = self._watch.jump(now)
-        if jump is not None:
-            return self._hold(f"the database's clock jumped ahead by {jump}; confirm with lapse resume --clock", now)
-        # A run that begins after the jump has only this machine's clock to compare with.
-        ahead = now - datetime.now(UTC)
-        if self._catalog.engine.clock is None and ahead > TOLERANCE and current.clock_hold is None:
-            with self._catalog.reading() as connection:
-                accepted = meta.read_fact(connection, meta.CLOCK_AHEAD)
-            if ahead > TOLERANCE + timedelta(seconds=float(accepted or 0)):
-                reason = f"the database's clock is {ahead} ahead of this machine's; confirm with lapse resume --clock"
-                return self._hold(reason, now)
-        return current
-
-    def _hold(self, reason: str, now: datetime) -> Settings:
-        with self._catalog.writing() as connection:
-            settings.hold_clock(connection, reason, now)
-            return settings.load_settings(connection)
-
     def _is_stale(self, stored: StoredPolicy, known: list[PhysicalTable], round_: _Round) -> bool:
         """Tables are looked at when one is due, and else only now and then, for new partitions."""
         looked_at = self._synced_at.get(stored.id, float("-inf"))
@@ -310,7 +290,7 @@ class Scheduler:
                 table = self._keeper.declared(connection, stored).table
             except Blocked:
                 return [stored.table]
-            return declaring.leaves(engine, connection, table, others)
+            return policy_leaves(engine, connection, table, others)
 
     @retried
     def _forget(self, now: datetime, current: Settings) -> None:

@@ -22,13 +22,13 @@ from lapse.errors import Blocked, CatalogFromTheFuture, DatabaseUnavailable, Dri
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
 from lapse.model.settings import AUTO, Settings
-from lapse.runner import declared as declaring
 from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
 from lapse.runner.jobs import JobKeeper, silent_since
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.outage import Outage
+from lapse.runner.policy_manager import fingerprint
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
@@ -384,7 +384,7 @@ class Worker:
         with self._engine.connection() as connection:
             declared = self._keeper.declared(connection, stored, job.table)
             armed = self._keeper.armed(connection, stored)
-        if declaring.fingerprint(declared) != job.fingerprint:
+        if fingerprint(declared) != job.fingerprint:
             raise Drift(f"table {stored.table} has changed since the job was created")
         runner = TaskRunner(
             catalog=self._catalog,

@@ -15,7 +15,7 @@ from lapse.engines.base import Engine
 from lapse.errors import LapseError
 from lapse.model.policy import PolicyChange
 from lapse.model.table import Table, TableName
-from lapse.runner import declared as declaring
+from lapse.runner.policy_manager import bind
 
 EXPIRES = re.compile(r"(expir\w*|valid_(until|to)|delete_after|purge_(at|after))", re.IGNORECASE)
 ARRIVED = re.compile(
@@ -47,7 +47,7 @@ def find_candidate(engine: Engine, connection: Connection, name: TableName) -> C
         try:
             policy = entry_from_keys(str(name), keys, place=str(name)).policy
             assert policy is not None
-            engine.check(connection, declaring.declare(table, policy), None)
+            engine.check(connection, bind(table, policy), None)
         except LapseError:
             # The column only has the name of a time; the next may be one.
             continue

@@ -20,9 +20,8 @@ from lapse.errors import LapseError, TableNotFound, Unsupported
 from lapse.model import knobs
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner import declared as declaring
-from lapse.runner.declarer import Declarer
 from lapse.runner.guard import objection_to
+from lapse.runner.policy_manager import PolicyManager, bind
 
 
 class Action(StrEnum):
@@ -91,7 +90,7 @@ class Planner:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
-        self._declarer = Declarer(catalog)
+        self._manager = PolicyManager(catalog)
 
     def plan(self, file: PolicyFile, *, prune: bool) -> Plan:
         """With `prune`, policies that the file does not mention are to be removed."""
@@ -126,8 +125,8 @@ class Planner:
         """Do one change, all of it or nothing; returns notices."""
         with self._catalog.writing() as connection:
             if change.after is None:
-                return self._declarer.change(connection, change.table, PolicyChange(set={}, remove=True))
-            return self._declarer.put(connection, change.table, change.after, policies.FILE)
+                return self._manager.change(connection, change.table, PolicyChange(set={}, remove=True))
+            return self._manager.put(connection, change.table, change.after, policies.FILE)
 
     def _known(self, connection: Connection) -> list[StoredPolicy]:
         bound = self._catalog.bind(connection)
@@ -146,7 +145,7 @@ class Planner:
             return None
         if stored is not None and stored.source == policies.COMMENT:
             raise Unsupported(f"table {table.name} has its policy in its comment, where the file cannot change it")
-        declared = declaring.declare(table, wanted)
+        declared = bind(table, wanted)
         self._engine.check(connection, declared, before)
         return Change(
             action=Action.CREATE if before is None else Action.CHANGE,

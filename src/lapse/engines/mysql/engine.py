@@ -51,7 +51,6 @@ from lapse.engines.mysql import (
     server,
     session,
     split,
-    survey,
     zones,
 )
 from lapse.engines.mysql.consequences import MysqlKin
@@ -541,7 +540,7 @@ class MysqlEngine(Engine):
 
     @looking
     def survey(self, connection: Connection, target: Target) -> Survey:
-        return survey.survey(connection, target)
+        return forecast.survey(connection, target)
 
     @looking
     def expiring(

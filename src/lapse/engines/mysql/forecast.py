@@ -1,4 +1,4 @@
-"""How many rows expire when: counted in a small table, in a large one told by a sample.
+"""How many rows have expired and how many expire when: counted in a small table, in a large one told by a sample.
 
 What the optimizer says of a long index range is no help: it may be off by a factor of two. Whole numbers as keys are
 sampled one by one, moments a few rows at many places, other keys at both ends. Where that tells too little, all rows
@@ -14,7 +14,7 @@ from math import hypot, isqrt
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Expiring
+from lapse.engines.base import Declared, Expiring, Survey, Target
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.mysql import condition, inspect, keys, paths, split
 from lapse.engines.mysql.condition import Condition
@@ -49,6 +49,32 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
         rows=sum(row[1] for row in rows),
         bytes=paths.table_bytes(connection, table.name),
         oldest=_oldest(rows),
+        exact=True,
+        method="scan",
+    )
+
+
+def survey(connection: Connection, target: Target) -> Survey:
+    """What is in a table now."""
+    table = target.declared.table
+    found = condition.at(connection, target.declared, target.cutoff)
+    sample = sampled(connection, table, [found])
+    return sample.as_survey() if sample is not None else _scanned(connection, table, found)
+
+
+def _scanned(connection: Connection, table: Table, found: Condition) -> Survey:
+    """Every row is read, without a lock."""
+    rows, expired, oldest, newest = connection.exec_driver_sql(
+        f"SELECT count(*), coalesce(sum({found.sql} IS TRUE), 0), min(if({found.sql}, {found.moment}, NULL)),"
+        f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
+    ).one()
+    size = paths.table_bytes(connection, table.name)
+    return Survey(
+        rows=int(rows),
+        expired=int(expired),
+        oldest=found.expiry(oldest),
+        newest=found.expiry(newest),
+        bytes=None if size is None or not rows else size * int(expired) // int(rows),
         exact=True,
         method="scan",
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,19 +15,83 @@ from lapse.catalog import Catalog, meta, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import metadata
-from lapse.ddl import render_options, without_policy
-from lapse.engines.base import Declared
-from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound
+from lapse.ddl import parse_expression, render_options, without_policy
+from lapse.engines.base import Declared, Engine
+from lapse.errors import Blocked, InvalidValue, LapseError, NotPermitted, PolicyConflict, TableNotFound
+from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
+from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner import declared as declaring
 from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
 
-class Declarer:
+def bind(table: Table, policy: Policy) -> Declared:
+    """Raises SyntaxProblem or InvalidValue when the policy does not fit the table."""
+    names = {column.name for column in table.columns} | policy_columns(policy)
+    expression = None
+    if policy.expression is not None:
+        expression = parse_expression(policy.expression, columns=names)
+    declared = Declared(table=table, policy=policy, expression=expression)
+    folded = {name.lower() for name in names}
+    for column in declared.columns_read:
+        if column.lower() not in folded:
+            hint = suggest_or_list(column, (each.name for each in table.columns), "its columns are")
+            raise InvalidValue("TTL column", column, f"does not exist in table {table.name}", hint=hint)
+    return declared
+
+
+def policy_leaves(
+    engine: Engine, connection: Connection, table: Table, others: Collection[TableName]
+) -> list[TableName]:
+    """The physical tables under one policy: all leaves, but for those that have a policy of their own (`others`)."""
+    names = engine.leaf_names(connection, table)
+    return [name for name in names if engine.standalone_name(name) not in others]
+
+
+def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:
+    """Raises Blocked when the table or a column that the policy needs is gone."""
+    try:
+        table = engine.describe(connection, stored.table)
+    except TableNotFound as error:
+        raise Blocked(
+            BlockCode.TABLE_GONE,
+            f"table {stored.table} does not exist any more",
+            hint="lapse doctor URL --repair forgets its policy",
+        ) from error
+    declared = Declared(table=table, policy=stored.policy)
+    if stored.policy.expression is not None:
+        declared = Declared(
+            table=table,
+            policy=stored.policy,
+            expression=parse_expression(stored.policy.expression, columns=None),
+        )
+    for name in declared.columns_read:
+        if table.column(name) is None and name not in policy_columns(stored.policy):
+            raise Blocked(
+                BlockCode.COLUMN_CHANGED,
+                f"table {stored.table} has no column {name} any more, which its TTL policy needs",
+                hint=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
+            )
+    return declared
+
+
+def policy_columns(policy: Policy) -> set[str]:
+    """Columns that the policy itself brings along."""
+    return {MANAGED_COLUMN} if policy.expire_after is not None else set()
+
+
+def fingerprint(declared: Declared) -> str:
+    """Changes when a column that the policy or the paging depends on changes its name or type."""
+    table = declared.table
+    names = [*declared.columns_read, *table.primary_key, *table.key]
+    shape = [(name, column.type.lower()) for name in names if (column := table.column(name)) is not None]
+    return hashlib.sha256(json.dumps([shape, table.key]).encode()).hexdigest()[:16]
+
+
+class PolicyManager:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
@@ -83,7 +150,7 @@ class Declarer:
         source_text: str | None = None,
     ) -> tuple[str, ...]:
         previous = stored.policy if stored else None
-        declared = declaring.declare(table, wanted)
+        declared = bind(table, wanted)
         notices = self._engine.check(connection, declared, previous)
         try:
             self._engine.install(connection, declared, previous)
@@ -96,10 +163,10 @@ class Declarer:
 
     def arm(self, connection: Connection, stored: StoredPolicy) -> None:
         """A person says that the policy is meant for its table as it is now. Raises Blocked where parts are missing."""
-        declared = declaring.load(self._engine, connection, stored)
+        declared = load_bound(self._engine, connection, stored)
         self._engine.rearm(connection, declared)
         armed = self._engine.check_armed(connection, declared, self._engine.arm(connection, declared))
-        policies.set_armed(connection, stored.id, armed, declaring.fingerprint(declared))
+        policies.set_armed(connection, stored.id, armed, fingerprint(declared))
         policies.end_grace(connection, stored.id)
         policies.unblock_tables(connection, stored.id)
 
@@ -112,7 +179,7 @@ class Declarer:
             if previous is None:
                 self._engine.uninstall(connection, table, declared.policy)
             else:
-                self._engine.install(connection, declaring.declare(table, previous), declared.policy)
+                self._engine.install(connection, bind(table, previous), declared.policy)
 
     def _save(
         self,
@@ -124,7 +191,7 @@ class Declarer:
         source_text: str | None,
     ) -> None:
         now = self._engine.now(connection)
-        declared = declaring.declare(self._engine.describe(connection, name), wanted)
+        declared = bind(self._engine.describe(connection, name), wanted)
         place = self._engine.place(connection)
         if place is not None:
             note_place(connection, place)
@@ -145,7 +212,7 @@ class Declarer:
                 reloptions=render_options(wanted),
                 recurrence=recurrence(wanted),
                 source=source,
-                fingerprint=kept.fingerprint if kept else declaring.fingerprint(declared),
+                fingerprint=kept.fingerprint if kept else fingerprint(declared),
                 armed=kept.armed if kept and kept.armed else self._engine.arm(connection, declared),
                 disarmed=kept.disarmed if kept else None,
                 grace_until=grace,
@@ -154,7 +221,7 @@ class Declarer:
                 now=now,
             )
         others = {known.table for known in policies.list_policies(connection)} - {name}
-        leaves = declaring.leaves(self._engine, connection, declared.table, others)
+        leaves = policy_leaves(self._engine, connection, declared.table, others)
         physical = policies.sync_tables(connection, saved.id, leaves)
         if source_text is not None and (stored is None or stored.source_text != source_text):
             meta.accept_comment(connection, name, source_text)
@@ -222,7 +289,7 @@ class Declarer:
         stored = self.stored(connection, name)
         if stored is None:
             return
-        declared = declaring.declare(self._engine.describe(connection, name), stored.policy)
+        declared = bind(self._engine.describe(connection, name), stored.policy)
         needed = {column.lower() for column in declared.columns_read}
         if stored.policy.expire_after is not None:
             needed.add(MANAGED_COLUMN)

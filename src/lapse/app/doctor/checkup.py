@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from lapse._version import __version__
-from lapse.app.finding import Finding, Level
+from lapse.app.doctor.finding import Finding, Level
 from lapse.catalog import Catalog, policies, settings, workers
 from lapse.ddl import parse_comment_policy
 from lapse.engines.base import TableComment

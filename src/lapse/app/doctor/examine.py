@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from lapse.app.checkup import check_up
-from lapse.app.finding import Finding, Level
+from lapse.app.doctor.checkup import check_up
+from lapse.app.doctor.finding import Finding, Level
 from lapse.app.health import PolicyHealth, policy_healths
-from lapse.app.plausibility import implausible_times
 from lapse.catalog import Catalog, jobs, policies, workers
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Declared
+from lapse.engines.base import Declared, Engine
 from lapse.errors import (
     Blocked,
     CatalogMissing,
@@ -26,11 +26,11 @@ from lapse.errors import (
     TableNotFound,
 )
 from lapse.model.blocked import BlockCode
-from lapse.runner import declared as declaring
 from lapse.runner.comments import CommentProblem, CommentReader
-from lapse.runner.declarer import Declarer
 from lapse.runner.events import Silent
+from lapse.runner.guard import EARLIEST, FAR_FUTURE
 from lapse.runner.jobs import JobKeeper
+from lapse.runner.policy_manager import PolicyManager, load_bound
 from lapse.runner.promise import Health
 
 RATE_DAYS = 7
@@ -86,7 +86,7 @@ class Doctor:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
-        self._declarer = Declarer(catalog)
+        self._manager = PolicyManager(catalog)
         self._keeper = JobKeeper(catalog, "doctor", Silent())
 
     def examine(self, *, repair: bool) -> list[Finding]:
@@ -157,7 +157,7 @@ class Doctor:
             gone = self._table_gone(connection, stored)
             if gone is None:
                 try:
-                    declared = declaring.load(self._engine, connection, stored)
+                    declared = load_bound(self._engine, connection, stored)
                     yield from self._examine_table(connection, stored, declared, repair=repair)
                 except (Blocked, Drift, Refused) as error:
                     yield Finding(
@@ -180,7 +180,7 @@ class Doctor:
         if repair:
             with self._catalog.writing() as connection:
                 self._engine.dropped(connection, stored.table)
-                self._declarer.forget(connection, stored, "the table was dropped")
+                self._manager.forget(connection, stored, "the table was dropped")
         return Finding(
             level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", fixed=repair
         )
@@ -214,7 +214,7 @@ class Doctor:
             *self._engine.upkeep(connection, declared, rate),
         ):
             yield Finding(level=Level.ADVICE, subject=subject, text=advice.text, fix=advice.statement)
-        yield from implausible_times(self._engine, connection, declared)
+        yield from _implausible_times(self._engine, connection, declared)
         for text in self._engine.space(connection, declared):
             yield Finding(level=Level.OK, subject=subject, text=text)
 
@@ -244,3 +244,37 @@ class Doctor:
         return Finding(
             level=Level.PROBLEM, subject=str(stored.table), text=text, fix="lapse doctor --repair", fixed=repair
         )
+
+
+def _implausible_times(engine: Engine, connection: Connection, declared: Declared) -> Iterator[Finding]:
+    """Do the times in a table look like times? A wrong unit expires everything at once, or nothing ever. A large table
+    is not scanned."""
+    now = engine.now(connection)
+    subject = str(declared.table.name)
+    found = [
+        engine.expiring(connection, part, (now, now + FAR_FUTURE), exact=False)
+        for part in _by_partition(engine, connection, declared)
+    ]
+    rows = sum(each.rows for each in found)
+    oldest = min((each.oldest for each in found if each.oldest is not None), default=None)
+    if oldest is not None and oldest < EARLIEST:
+        yield Finding(
+            level=Level.ADVICE,
+            subject=subject,
+            text=f"the oldest time is {oldest:%Y-%m-%d}: a zero, or seconds where milliseconds are meant?",
+            fix=f"lapse preview URL {subject}, and SET (ttl_time_format = …) where numbers are read wrongly",
+        )
+    if rows and not any(each.counts[1] for each in found):
+        yield Finding(
+            level=Level.ADVICE,
+            subject=subject,
+            text="no row will ever expire: every time is NULL, or more than a hundred years ahead",
+            fix=f"lapse preview URL {subject}",
+        )
+
+
+def _by_partition(engine: Engine, connection: Connection, declared: Declared) -> Iterator[Declared]:
+    for leaf in engine.leaves(connection, declared.table):
+        name = leaf.name.partition
+        policy = declared.policy if name is None else declared.policy.for_partition(name)
+        yield replace(declared, table=leaf, policy=policy)

@@ -1,0 +1,443 @@
+"""The facade: one database, and everything that can be done to its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from types import TracebackType
+
+from sqlalchemy import Connection
+
+from lapse.app import candidate, policyfile
+from lapse.app.background import Background
+from lapse.app.candidate import Candidate
+from lapse.app.collector import CatalogCollector
+from lapse.app.control import WHICH_HAVE, Control
+from lapse.app.doctor import Doctor, Finding
+from lapse.app.firstrun import FirstRun
+from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
+from lapse.app.frontend import Frontend, Parameters
+from lapse.app.health import PolicyHealth, policy_healths
+from lapse.app.nearby import suggesting_tables
+from lapse.app.pace import pace_of
+from lapse.app.policyfile import (
+    Plan,
+    Planner,
+    PolicyFile,
+    Problem,
+    find_candidate,
+    lint,
+    write_file,
+)
+from lapse.app.preview import Preview, preview
+from lapse.app.progress import JobProgress, jobs_progress
+from lapse.app.result import Result
+from lapse.app.session import Session
+from lapse.app.status import TableStatus, table_statuses
+from lapse.catalog import Catalog, meta, policies, settings, workers
+from lapse.catalog import jobs as stored_jobs
+from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.workers import WorkerRow
+from lapse.clock import Clock
+from lapse.ddl.names import parse_table_name
+from lapse.engines import open_engine
+from lapse.engines.base import Declared, Footprint
+from lapse.errors import (
+    CatalogMissing,
+    DatabaseUnavailable,
+    InvalidValue,
+    LapseError,
+    NotFound,
+    NotPermitted,
+)
+from lapse.metrics import Metrics
+from lapse.model import interval
+from lapse.model import settings as setting_model
+from lapse.model.job import Job
+from lapse.model.statement import JobAction
+from lapse.runner.comments import CommentProblem, CommentReader
+from lapse.runner.controller import Reading, describe_gauges
+from lapse.runner.events import Listener, Silent
+from lapse.runner.joblog import JobLog
+from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.worker import RunResult, Worker
+
+HISTORY_LIMIT = 50
+
+
+class Lapse:
+    """One database. Opens connections as it needs them; `close` gives them back.
+
+    with lapse.open("sqlite:///app.db") as db:
+        db.execute("ALTER TABLE events SET (ttl_expire_after = '30 days')")
+        print(db.run().deleted)
+    """
+
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, must_exist: bool = False, gate_sql: str | None = None
+    ) -> None:
+        """`must_exist` refuses a URL behind which there is no database yet, where the engine would create one.
+
+        `gate_sql` is a query that gives one number: while that is more than zero, or the query fails, workers that are
+        started here delete nothing.
+        """
+        self._gate_sql = gate_sql
+        self._is_entered = False
+        self.engine = open_engine(url, clock)
+        if must_exist and not self.engine.exists():
+            raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
+        self.catalog = Catalog(self.engine)
+        self._keeper = JobKeeper(self.catalog, "frontend", Silent())
+        self.frontend = Frontend(self.catalog, self._keeper)
+        self._control = Control(self.catalog, self._keeper)
+
+    def __enter__(self) -> Lapse:
+        self._is_entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    @property
+    def url(self) -> str:
+        """Where the database is, without its password."""
+        return self.engine.database.url.render_as_string(hide_password=True)
+
+    # SQL
+
+    def session(self) -> Session:
+        """A connection of its own, for statements that belong together; close it."""
+        return Session(self.engine, self.frontend)
+
+    def execute(self, sql: str, parameters: Parameters = None) -> Result:
+        """Run one or more statements, TTL ones included; returns the result of the last."""
+        result = Result(rowcount=0)
+        notices: tuple[str, ...] = ()
+        for result in self.script(sql, parameters):
+            notices += result.notices
+        return Result(columns=result.columns, rows=result.rows, rowcount=result.rowcount, notices=notices)
+
+    def script(self, sql: str, parameters: Parameters = None) -> Iterator[Result]:
+        """Run statements one by one on one connection; each commits by itself unless the text says BEGIN."""
+        with self.session() as session:
+            for statement in session.parse(sql):
+                yield session.execute(statement, parameters)
+
+    # Looking
+
+    def policies(self) -> list[StoredPolicy]:
+        with self.catalog.reading() as connection:
+            return policies.list_policies(connection)
+
+    def policy(self, table: str) -> StoredPolicy:
+        """Raises NotFound for a table without one."""
+        return self._stored(table)
+
+    def status(self) -> list[TableStatus]:
+        with self.catalog.reading() as connection:
+            return table_statuses(connection, self.engine.now(connection), self.engine)
+
+    def comments(self) -> list[CommentProblem]:
+        """Comments that ask for a policy and are not obeyed: proposals, and what is wrong. Changes nothing."""
+        with self.engine.connection() as connection:
+            return list(CommentReader(self.catalog).look(connection).problems)
+
+    def jobs(self) -> list[Job]:
+        """Jobs that are active now."""
+        with self.catalog.reading() as connection:
+            return stored_jobs.active_jobs(connection)
+
+    def history(self, table: str | StoredPolicy | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
+        """Jobs that are active or have ended, newest first."""
+        with self.catalog.reading() as connection:
+            name = None if table is None else self._stored(table).table
+            return stored_jobs.recent_jobs(connection, limit=limit, name=name)
+
+    def workers(self) -> list[WorkerRow]:
+        with self.catalog.reading() as connection:
+            return workers.list_workers(connection)
+
+    def preview(
+        self,
+        table: str | StoredPolicy,
+        *,
+        exact: bool = False,
+        ttl: str | None = None,
+        column: str | None = None,
+        after: str | None = None,
+        expression: str | None = None,
+        time_zone: str | None = None,
+    ) -> list[Preview]:
+        """What a run would do, one for each physical table; nothing is changed.
+
+        `column` and `after`, `after` alone (a managed column) or an `expression` try a policy on any table, whether it
+        has one or not, and whether or not the database has a catalog. A large table is not scanned unless `exact`.
+        `ttl` asks for the forecast of another TTL than the policy's, such as '14 days'; beside `column` it is `after`.
+        """
+        wanted = Candidate.read(column=column, after=after, ttl=ttl, expression=expression, time_zone=time_zone)
+        if wanted is not None:
+            return self._try(table, wanted, exact=exact)
+        try:
+            stored = self._stored(table)
+        except (NotFound, CatalogMissing) as error:
+            assert isinstance(table, str)
+            if ttl is None:
+                raise self._without_policy(table, error) from None
+            return self._try(table, Candidate(after=interval.parse(ttl, name="ttl")), exact=exact)
+        other = None if ttl is None else interval.parse(ttl, name="ttl")
+        self._keeper.look_again()
+        with self.catalog.reading() as connection:
+            pace = pace_of(stored.policy, stored_jobs.recent_jobs(connection, limit=HISTORY_LIMIT, name=stored.table))
+            return [
+                preview(
+                    self.engine,
+                    connection,
+                    declared,
+                    exact=exact,
+                    pace=pace,
+                    ttl=other,
+                    grace_until=stored.grace_until,
+                )
+                for declared in self._declared(connection, stored)
+            ]
+
+    def _try(self, table: str | StoredPolicy, wanted: Candidate, *, exact: bool) -> list[Preview]:
+        with self.engine.connection() as connection:
+            name = table.table if isinstance(table, StoredPolicy) else parse_table_name(table, self.engine.dialect)
+            with suggesting_tables(self.engine, connection, name):
+                found = self.engine.describe(connection, name)
+            known: list[StoredPolicy] = []
+            # A role that may read the table and not the catalog can try a policy all the same.
+            with suppress(NotPermitted):
+                known = self._policies_if_any()
+            present = next((stored.policy for stored in known if stored.table == found.name), None)
+            others = {stored.table for stored in known} - {found.name}
+            return candidate.previews(
+                self.engine, connection, found, wanted, present=present, others=others, exact=exact
+            )
+
+    def _without_policy(self, table: str, error: LapseError) -> LapseError:
+        """What is wrong with a table that has no policy: perhaps there is no such table, or a comment proposes one."""
+        if isinstance(error, NotFound) and error.hint != WHICH_HAVE:
+            return error
+        with self.engine.connection() as connection:
+            name = self.engine.full_name(connection, parse_table_name(table, self.engine.dialect))
+        return candidate.no_policy(name)
+
+    def forecast(
+        self, table: str | StoredPolicy, *, days: int = FORECAST_DAYS, ttl: str | None = None, exact: bool = False
+    ) -> Forecast:
+        """Rows and bytes that expire on each of the coming days, and the size the table settles at."""
+        if days < 1:
+            raise InvalidValue("days", days, "must be at least 1")
+        stored = self._stored(table)
+        wanted = None if ttl is None else interval.parse(ttl, name="ttl")
+        with self.catalog.reading() as connection:
+            declared = self._declared(connection, stored)
+            return Forecaster(self.engine, declared, days=days, ttl=wanted).look(connection, exact=exact)[0]
+
+    def _declared(self, connection: Connection, stored: StoredPolicy) -> list[Declared]:
+        parts = policies.list_tables(connection, stored.id)
+        return [self._keeper.declared(connection, stored, part.name_in(stored.table)) for part in parts]
+
+    def clock(self) -> datetime:
+        """The database's."""
+        with self.engine.connection() as connection:
+            return self.engine.now(connection)
+
+    def alive_since(self) -> datetime:
+        """A worker, or the owner of a task, whose heartbeat is older than this is taken for dead."""
+        with self.catalog.reading() as connection:
+            return silent_since(self.engine.now(connection), settings.load_settings(connection))
+
+    def health(self) -> list[PolicyHealth]:
+        """Whether each policy keeps its promise; without a scan."""
+        with self.catalog.reading() as connection:
+            return policy_healths(connection, self.engine.now(connection), self.engine)
+
+    def job(self, job_id: int) -> JobProgress:
+        """One job, active or ended. Raises NotFound."""
+        with self.catalog.reading() as connection:
+            found = stored_jobs.get_job(connection, job_id)
+            return jobs_progress(self.engine, connection, [found], self.engine.now(connection))[0]
+
+    def progress(self) -> list[JobProgress]:
+        """Jobs that are active now, with their tasks."""
+        with self.catalog.reading() as connection:
+            active = stored_jobs.active_jobs(connection)
+            return jobs_progress(self.engine, connection, active, self.engine.now(connection))
+
+    def deleted_per_day(self, days: int) -> dict[int, dict[date, int]]:
+        """Rows deleted on each of the last days: policy id → day in UTC → rows."""
+        with self.catalog.reading() as connection:
+            today = self.engine.now(connection).replace(hour=0, minute=0, second=0, microsecond=0)
+            return stored_jobs.deleted_per_day(connection, since=today - timedelta(days=days - 1))
+
+    def sizes(self) -> dict[int, Footprint]:
+        """Policy id → what the engine's counters say. A table that is gone is missing."""
+        with self.catalog.reading() as connection:
+            known = policies.list_policies(connection)
+            found = self.engine.footprints(connection, [stored.table for stored in known]) if known else {}
+        return {stored.id: found[stored.table] for stored in known if stored.table in found}
+
+    def metrics(self) -> Metrics:
+        """Counters for a worker to feed, and the state in the catalog, on one registry for Prometheus."""
+        found = Metrics()
+        found.registry.register(CatalogCollector(self, self.engine.name))
+        return found
+
+    def estimate_rows(self, job: Job) -> int:
+        """Roughly how many rows the job's table has, without a scan."""
+        with self.engine.connection() as connection:
+            return self.engine.estimate_rows(connection, self.engine.describe(connection, job.table))
+
+    def doctor(self, *, repair: bool = False) -> list[Finding]:
+        return Doctor(self.catalog).examine(repair=repair)
+
+    # Doing
+
+    def run(
+        self,
+        table: str | None = None,
+        *,
+        listener: Listener | None = None,
+        confirm: bool = False,
+        worker: Worker | None = None,
+    ) -> RunResult:
+        """Run what is due, or `table` now, and return when it is done.
+
+        `confirm` lets first runs pass that would be held because they look like a mistake. `worker` is one that
+        `worker()` made, so that another thread can stop it.
+        """
+        worker = worker or self.worker(listener)
+        only = None if table is None else self._stored(table)
+        if confirm:
+            # The run itself reads them, too, but what they declare is to be confirmed before it.
+            worker.read_comments()
+            self.confirm(only)
+        return worker.run(only)
+
+    def worker(self, listener: Listener | None = None) -> Worker:
+        return Worker(self.catalog, listener, gate_sql=self._gate_sql)
+
+    def background(self, listener: Listener | None = None) -> Background:
+        """A worker in threads of this process: `with lapse.open(url).background(): …`, or `.start()` and `.stop()`.
+
+        What it does is logged by the logger `lapse.worker`, or told to `listener`. When it stops it closes this
+        object's connections, unless this object was opened by a `with` of its own.
+        """
+        return Background(self.worker(listener or JobLog()), self._close_unless_entered)
+
+    def _close_unless_entered(self) -> None:
+        if not self._is_entered:
+            self.close()
+
+    def accept(self, table: str) -> tuple[str, ...]:
+        """Make what the comment of a table proposes its policy; returns notices. Raises NotFound, NotPermitted."""
+        return self._control.accept(table)
+
+    def confirm(self, table: str | StoredPolicy | None = None) -> None:
+        """Let the first run of a table, or of all, pass, however many rows it deletes."""
+        self._control.confirm(self.policies() if table is None else [self._stored(table)])
+
+    def request_run(self, table: str | StoredPolicy) -> StoredPolicy:
+        """Make a table due now; the next worker that looks starts its job."""
+        stored = self._stored(table)
+        self._control.request_run(stored)
+        return stored
+
+    def pause(self, table: str | StoredPolicy) -> None:
+        self._control.pause(self._stored(table))
+
+    def resume(self, table: str | StoredPolicy) -> None:
+        """Go on with a table that was paused, or whose first run waits for confirmation."""
+        self._control.resume(self._stored(table))
+
+    def cancel(self, table: str | StoredPolicy) -> list[Job]:
+        """Cancel the active jobs of a table."""
+        stored = self._stored(table)
+        return [self.control(job.id, JobAction.CANCEL) for job in self.jobs() if job.policy_id == stored.id]
+
+    def control(self, job_id: int, action: JobAction) -> Job:
+        """Ask for one job to pause, go on or be cancelled."""
+        return self._control.control(job_id, action)
+
+    # Policies as code
+
+    def plan(self, file: PolicyFile, *, prune: bool = False) -> Plan:
+        """What has to change for the database to have the policies of a file; changes nothing."""
+        return Planner(self.catalog).plan(file, prune=prune)
+
+    def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Do what a plan says, one change after the other; returns notices."""
+        planner, first_run = Planner(self.catalog), FirstRun(self.catalog)
+        notices = [notice for change in plan.changes for notice in planner.apply(change)]
+        for change in plan.changes:
+            if change.after is not None:
+                notices += first_run.notices(change.table, change.before)
+        return tuple(notices)
+
+    def candidates(self) -> list[policyfile.Candidate]:
+        """Tables without a policy, with what their columns suggest."""
+        known = {stored.table for stored in self._policies_if_any()}
+        with self.engine.connection() as connection:
+            names = [name for name in self.engine.tables(connection) if name not in known]
+            return [find_candidate(self.engine, connection, name) for name in names]
+
+    def draft(self) -> str:
+        """A first `lapse.toml`: the policies there are, and proposals for other tables, commented out."""
+        return write_file(self._policies_if_any(), self.candidates())
+
+    def lint(self, file: PolicyFile) -> list[Problem]:
+        """Tables without a word about them in the file, and entries without a table."""
+        with self.engine.connection() as connection:
+            return lint(self.engine, connection, file)
+
+    def _policies_if_any(self) -> list[StoredPolicy]:
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            return policies.list_policies(bound) if self.catalog.is_installed(bound) else []
+
+    # Settings
+
+    def settings(self) -> dict[str, str]:
+        """Every setting with its text, defaults included."""
+        with self.engine.connection() as connection:
+            bound = self.catalog.bind(connection)
+            stored = settings.stored_texts(bound) if self.catalog.is_installed(bound) else {}
+        return {name: stored.get(name, setting.default) for name, setting in setting_model.SETTINGS.items()}
+
+    def set_setting(self, name: str, value: str) -> tuple[str, str]:
+        setting_model.normalise(name, value)
+        with self.catalog.writing() as connection:
+            return settings.save_setting(connection, name, value, self.engine.now(connection))
+
+    def reset_setting(self, name: str) -> tuple[str, str]:
+        with self.catalog.writing() as connection:
+            name = settings.reset_setting(connection, name)
+        return name, setting_model.find(name).default
+
+    def confirm_clock(self) -> bool:
+        """Trust the database's clock again after it jumped ahead; False if it was trusted."""
+        with self.catalog.writing() as connection:
+            ahead = str((self.engine.stopwatch(connection) - datetime.now(UTC)).total_seconds())
+            meta.replace_fact(connection, meta.CLOCK_AHEAD, meta.read_fact(connection, meta.CLOCK_AHEAD), ahead)
+            return settings.trust_clock(connection)
+
+    def clock_hold(self) -> str | None:
+        """Why the database's clock is not trusted, until a person confirms it."""
+        with self.catalog.reading() as connection:
+            return settings.load_settings(connection).clock_hold
+
+    def gauges(self) -> tuple[Reading, ...]:
+        """How strained the server is, as the controller sees it."""
+        return describe_gauges(self.catalog, self._gate_sql)
+
+    def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
+        return table if isinstance(table, StoredPolicy) else self._control.stored(table)

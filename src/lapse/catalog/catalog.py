@@ -1,0 +1,137 @@
+"""The catalog: connections on which its tables can be used, installed on first need and upgraded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from sqlalchemy import Connection
+
+from lapse.catalog import migrations
+from lapse.catalog.schema import VERSION
+from lapse.engines.base import Engine
+from lapse.errors import CatalogMissing, Locked
+
+
+class Catalog:
+    """Opens connections on which the catalog's tables can be used; installs them on first need."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._ready = False
+        self.on_locked: Callable[[float], None] = lambda seconds: None
+        """Told after so many seconds in which a transaction could not begin, as another process has locked it all."""
+        self.on_unlocked: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for reading; raises CatalogMissing where nothing was ever declared."""
+        with self.engine.connection() as connection:
+            bound = self.bind(connection)
+            self.require(bound)
+            yield bound
+
+    @contextmanager
+    def writing(self, *, durable: bool = True) -> Iterator[Connection]:
+        """One transaction, with the catalog installed. What a crash may undo, to be done again, is not `durable`."""
+        if not self._ready:
+            with self.engine.connection() as connection:
+                self._upgrade(self.bind(connection))
+        asked = monotonic()
+        try:
+            with self.engine.transaction(durable=durable) as connection:
+                self.on_unlocked()
+                bound = self.bind(connection)
+                self.ensure(bound)
+                yield bound
+        except Locked as error:
+            if error.everything:
+                self.on_locked(monotonic() - asked)
+            raise
+
+    def install(self) -> None:
+        """Make sure that the catalog is there, in a transaction of its own."""
+        if not self._ready:
+            with self.writing():
+                pass
+
+    def bind(self, connection: Connection) -> Connection:
+        """The same connection, finding the catalog's tables in their schema."""
+        return connection.execution_options(schema_translate_map={None: self.engine.catalog_schema})
+
+    def is_installed(self, connection: Connection) -> bool:
+        """Can the catalog be read here? An older one is upgraded first."""
+        if self._ready:
+            return True
+        version = self._version(connection)
+        if version is not None and version != VERSION:
+            migrations.check(version)
+            # On a connection of its own: the user may roll this one's transaction back.
+            self.install()
+        return version is not None
+
+    def _version(self, connection: Connection) -> int | None:
+        """None where there is no catalog, 0 where it is still in the place that earlier versions had for it."""
+        self.engine.check_catalog(connection)
+        bound, place = self.bind(connection), self.engine.catalog_schema
+        version = self.engine.patiently(lambda: migrations.installed_version(bound, place))
+        return 0 if version is None and self.engine.has_former_catalog(connection) else version
+
+    def ensure(self, connection: Connection) -> None:
+        """Install or upgrade, inside the caller's transaction."""
+        if self._ready:
+            return
+        version = self._version(connection)
+        if version == VERSION:
+            return
+        with self.engine.exclusively(connection):
+            if not version:
+                self.engine.prepare_catalog(connection)
+            # Another process may have been first.
+            version = self._version(connection)
+            if version is None:
+                migrations.install(connection)
+                return
+            migrations.check(version)
+            if version < VERSION:
+                migrations.upgrade(connection, version)
+
+    def _upgrade(self, connection: Connection) -> int | None:
+        """Upgrade an older catalog, in a transaction of its own; returns the version that is there then.
+
+        Nothing of the catalog is read in that transaction before its lock is held: of those that come at the same time
+        each would wait for what another has read.
+        """
+        version = self._version(connection)
+        if version is None or version >= VERSION:
+            return version
+        with self.engine.atomic(connection), self.engine.exclusively(connection):
+            if not self._version(connection):
+                self.engine.prepare_catalog(connection)
+            version = self._version(connection)
+            if version is not None and version < VERSION:
+                migrations.upgrade(connection, version)
+        return VERSION
+
+    def check_again(self) -> None:
+        """Raises CatalogFromTheFuture where a newer Lapse has upgraded the catalog since it was opened."""
+        with self.engine.connection() as connection:
+            version = self._version(connection)
+        if version is not None:
+            migrations.check(version)
+
+    def require(self, connection: Connection) -> None:
+        """Raises CatalogMissing where nothing was ever declared."""
+        if self._ready:
+            return
+        is_free = not self.engine.in_transaction(connection)
+        version = self._upgrade(self.bind(connection)) if is_free else self._version(connection)
+        if version is None:
+            raise CatalogMissing(
+                "no TTL policy was ever declared in this database",
+                hint="declare one: lapse sql URL -c \"ALTER TABLE t SET (ttl_expire_after = '30 days')\"",
+            )
+        migrations.check(version)
+        # What a transaction has only just installed may still be rolled back.
+        self._ready = version == VERSION and is_free
