@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from lapse.app import Lapse
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.mysql.partition import PartitionDropper
+from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.errors import TooSlow
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner import task

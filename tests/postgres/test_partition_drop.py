@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from lapse.app import Lapse
-from lapse.engines.postgres import dropping
+from lapse.engines.postgres import partition_drop
 from lapse.engines.postgres.names import CATALOG_SCHEMA
 from lapse.errors import LapseError
 from lapse.model.job import JobStatus, PathKind
@@ -156,7 +156,7 @@ def test_nobody_waits_while_a_reader_holds_the_table_open(each: Harness) -> None
 
 def test_a_reader_that_stays_for_long(each: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is given up; the partition is gone for new queries all the same, and finalized as soon as possible."""
-    monkeypatch.setattr(dropping, "DETACH_SECONDS", 0.2)
+    monkeypatch.setattr(partition_drop, "DETACH_SECONDS", 0.2)
     create(each)
     with psycopg.connect(each.url) as reader:
         reader.execute("SELECT * FROM events")

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from lapse.engines.base import Declared, Target
-from lapse.engines.postgres import survey
+from lapse.engines.postgres import paths
 from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
 from lapse.model.job import JobStatus, KeyRange, Path, PathKind
@@ -170,7 +170,7 @@ def test_equal_expiries_are_no_slower_than_others(h: Harness) -> None:
     found = plan_of(h, Path(kind=PathKind.INDEX, index="events_ts"), careful=False)
     assert not [node for node in found if "Sort" in node]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "INDEX_PATH_SHARE", 1.0)
+        patch.setattr(paths, "INDEX_PATH_SHARE", 1.0)
         job = h.run_one()
     assert (job.path.kind, job.status, job.counts.deleted) == (PathKind.INDEX, JobStatus.FINISHED, 100_000)
 

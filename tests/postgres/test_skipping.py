@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lapse.engines.postgres import survey
+from lapse.engines.postgres import paths
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner.events import BatchDone, Silent
 from tests.conformance.harness import Harness
@@ -115,8 +115,8 @@ def test_a_look_before_a_job_that_takes_long_is_left_to_the_job(h: Harness, monk
     """The scheduler looks at one table after another, so each look is short; all expired rows are found."""
     _log(h)
     h.sql("CREATE INDEX events_ts ON events USING brin (ts)")
-    monkeypatch.setattr(survey, "PROBE_MS", 1)
-    monkeypatch.setattr(survey, "PRESCAN_MS", 1)
+    monkeypatch.setattr(paths, "PROBE_MS", 1)
+    monkeypatch.setattr(paths, "PRESCAN_MS", 1)
     job = h.run_one()
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_000 - 1440)
     h.sql("DROP INDEX events_ts")

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, inspect, keys, managed, partition, references, zones
+from lapse.engines.mysql import condition, inspect, keys, managed, partitions, references, zones
 from lapse.engines.mysql.names import live_view
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Unsupported
@@ -79,7 +79,7 @@ def _notices(connection: Connection, declared: Declared) -> list[str]:
             f"table {table.name} is system-versioned: rows that expire stay in its history until"
             f" DELETE HISTORY FROM {table.name} removes them"
         )
-    if policy.partition_drop and (why_not := partition.why_not(connection, table.name)):
+    if policy.partition_drop and (why_not := partitions.why_not(connection, table.name)):
         notices.append(f"{why_not}: its rows are deleted one by one")
     if policy.time_format is not None:
         notices.append("ttl_time_format has no effect here: the column's type says how it stores time")

@@ -34,17 +34,18 @@ from lapse.engines.consequences import follow
 from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
 from lapse.engines.mysql import (
+    advice,
     armed,
     checks,
     condition,
-    failures,
+    errors,
     forecast,
     gauges,
     inspect,
     keys,
     managed,
     myrocks,
-    partition,
+    partitions,
     paths,
     privileges,
     references,
@@ -56,7 +57,7 @@ from lapse.engines.mysql import (
 from lapse.engines.mysql.consequences import MysqlKin
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
 from lapse.engines.mysql.names import literal, qualified, quote, source
-from lapse.engines.mysql.partition import PartitionDropper
+from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.engines.mysql.session import Flavour
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
@@ -186,7 +187,7 @@ class MysqlEngine(Engine):
         try:
             connection.exec_driver_sql(statement)
         except DBAPIError as error:
-            if not failures.is_no_savepoint(error):
+            if not errors.is_no_savepoint(error):
                 raise
             connection.exec_driver_sql(otherwise)
 
@@ -216,7 +217,7 @@ class MysqlEngine(Engine):
                 yield
             except DBAPIError as error:
                 # The lock ends at the node of a Galera cluster: another node may be at it, too.
-                if failures.is_already_there(error):
+                if errors.is_already_there(error):
                     raise busy from error
                 raise
             finally:
@@ -247,7 +248,7 @@ class MysqlEngine(Engine):
             try:
                 return look()
             except DBAPIError as error:
-                if not failures.is_being_altered(error) or monotonic() > until:
+                if not errors.is_being_altered(error) or monotonic() > until:
                     raise
                 sleep(BRIEF_SECONDS)
 
@@ -262,7 +263,7 @@ class MysqlEngine(Engine):
         try:
             yield
         except (DBAPIError, Retryable) as error:
-            if not failures.is_lock_wait(error if isinstance(error, DBAPIError) else error.__cause__):
+            if not errors.is_lock_wait(error if isinstance(error, DBAPIError) else error.__cause__):
                 raise
             raise Blocked(
                 BlockCode.LOCKED,
@@ -271,7 +272,7 @@ class MysqlEngine(Engine):
             ) from error
 
     def translate(self, error: DBAPIError) -> LapseError:
-        return failures.translate(error)
+        return errors.translate(error)
 
     def now(self, connection: Connection) -> datetime:
         return self.clock.now() if self.clock is not None else self.stopwatch(connection)
@@ -367,7 +368,7 @@ class MysqlEngine(Engine):
         return checked if checked is not None else self.arm(connection, declared)
 
     def range_column(self, connection: Connection, table: Table) -> str | None:
-        return partition.range_column(connection, table.name)
+        return partitions.range_column(connection, table.name)
 
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         if table.kind is not TableKind.PARTITIONED:
@@ -414,7 +415,7 @@ class MysqlEngine(Engine):
     @looking
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         definer = privileges.lacking_of_definer(connection, declared)
-        return [*definer, *references.advice(declared.table), *paths.index_advice(declared)]
+        return [*definer, *references.advice(declared.table), *advice.indexes(declared)]
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         wanted = None if self._options.binlog else self.flavour.binlog_privilege
@@ -490,7 +491,7 @@ class MysqlEngine(Engine):
         declared = replace(target.declared, table=leaf)
         block_guess(declared, zones.in_doubt(connection, declared))
         found = condition.at(connection, declared, target.cutoff)
-        return partition.whole_range_expired(connection, declared, found, seconds=partition.CHECK_SECONDS)
+        return partitions.whole_range_expired(connection, declared, found, seconds=partitions.CHECK_SECONDS)
 
     def _row_deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table

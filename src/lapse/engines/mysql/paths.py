@@ -8,13 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared, Footprint
-from lapse.engines.mysql import condition, partition, zones
+from lapse.engines.base import Declared, Footprint
+from lapse.engines.mysql import condition, partitions, zones
 from lapse.engines.mysql.condition import Condition
-from lapse.engines.mysql.names import qualified, quote, source
+from lapse.engines.mysql.names import quote, source
 from lapse.engines.zones import block_guess
 from lapse.model.job import Path, PathKind
-from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Index, Table, TableName
 
 INDEX_PATH_SHARE = 0.05
@@ -26,7 +25,7 @@ def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: i
     table = declared.table
     block_guess(declared, zones.in_doubt(connection, declared))
     found = condition.at(connection, declared, cutoff)
-    if declared.policy.partition_drop and partition.whole_range_expired(connection, declared, found):
+    if declared.policy.partition_drop and partitions.whole_range_expired(connection, declared, found):
         return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
     order = "primary key order" if table.primary_key else "order of a unique key"
     index = expiry_index(table, found.column.name) if found.column else None
@@ -45,19 +44,6 @@ def expiry_index(table: Table, column: str) -> Index | None:
     if table.key != table.primary_key:
         return None
     return next((i for i in table.indexes if not i.partial and i.columns == (column,) and i.name != "PRIMARY"), None)
-
-
-def index_advice(declared: Declared) -> list[Advice]:
-    expiry, table = declared.policy.expiry, declared.table
-    if not isinstance(expiry, ColumnExpiry) or expiry_index(table, expiry.column) or table.key[:1] == (expiry.column,):
-        return []
-    return [
-        Advice(
-            text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
-            # The server names it: a name that is free, and not too long.
-            statement=f"ALTER TABLE {qualified(table.name)} ADD INDEX ({quote(expiry.column)});",
-        )
-    ]
 
 
 def estimate_rows(connection: Connection, name: TableName) -> int:

@@ -11,7 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.postgres import origin
 from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, PostgresDeleter, Seen, Work
-from lapse.engines.postgres.session import roll_back, sqlstate
+from lapse.engines.postgres.errors import sqlstate
+from lapse.engines.postgres.session import roll_back
 
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""

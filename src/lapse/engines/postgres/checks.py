@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared, Engine
-from lapse.engines.postgres import advice, condition, inspect, origin, partitions, zones
+from lapse.engines.postgres import condition, inspect, origin, partitions, references, zones
 from lapse.engines.postgres.names import literal, relation
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Drift, Unsupported
@@ -34,7 +34,7 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
             f"there is no replication origin {policy.replication_origin}",
             hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
         )
-    notices = [f"{found.text}; {found.statement}" for found in advice.references(connection, table) if found.statement]
+    notices = [f"{found.text}; {found.statement}" for found in references.advice(connection, table) if found.statement]
     if policy.select_as_of_system_time is not None:
         notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
     return [*_partition_notices(connection, declared), *notices]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lapse.engines.consequences import SCANNED_ROWS, Address, Kin
-from lapse.engines.postgres import condition, forecast, inspect, survey
+from lapse.engines.postgres import condition, forecast, inspect, paths
 from lapse.engines.postgres.names import operation, quote, relation
 from lapse.engines.postgres.session import savepoint
 from lapse.errors import NotPermitted, Unsupported
@@ -22,7 +22,7 @@ class PostgresKin(Kin):
         table = self.target.declared.table
         self._check_own(table)
         found = condition.at(self.target.declared, self.target.cutoff).sql
-        total = survey.estimate_rows(self.connection, table)
+        total = paths.estimate_rows(self.connection, table)
         is_sample = total > max(SCANNED_ROWS, most) and self.target.path.kind is not PathKind.INDEX
         select = f"SELECT tableoid::text, ctid::text FROM ONLY {relation(table.name)}"
         if is_sample:

@@ -27,17 +27,10 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.postgres import origin
 from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
+from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
-from lapse.engines.postgres.session import (
-    BEGIN,
-    LOCK_NOT_AVAILABLE,
-    roll_back,
-    send,
-    set_locally,
-    sqlstate,
-    transaction,
-)
+from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, transaction
 from lapse.errors import RowUndeletable
 from lapse.model.job import KeyRange
 from lapse.model.table import Table

@@ -38,6 +38,7 @@ from lapse.engines.postgres import (
     calling,
     checks,
     condition,
+    errors,
     footprints,
     forecast,
     function,
@@ -45,21 +46,23 @@ from lapse.engines.postgres import (
     hiding,
     home,
     inspect,
-    leaving,
     locks,
     managed,
+    partition_state,
     partitions,
+    paths,
+    privileges,
+    references,
     session,
     showcreate,
-    survey,
     upkeep,
     zones,
 )
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.consequences import PostgresKin
 from lapse.engines.postgres.delete import IndexDeleter, Work
-from lapse.engines.postgres.dropping import PartitionDeleter
 from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
+from lapse.engines.postgres.partition_drop import PartitionDeleter
 from lapse.engines.postgres.session import TransactionStatus
 from lapse.engines.values import Stray
 from lapse.engines.zones import block_guess
@@ -171,7 +174,7 @@ class PostgresEngine(Engine):
         session.begin_implicitly(raw, verb)
 
     def translate(self, error: DBAPIError) -> LapseError:
-        return session.translate(error, self.database.url.username)
+        return errors.translate(error, self.database.url.username)
 
     def now(self, connection: Connection) -> datetime:
         if self.clock is not None:
@@ -267,7 +270,7 @@ class PostgresEngine(Engine):
         if not creates:
             with self.bookkeeping(connection):
                 inspect.check_declarer(connection, self.full_name(connection, name))
-        return advice.declarer_grants(connection, name.schema, creates=creates)
+        return privileges.declarer_grants(connection, name.schema, creates=creates)
 
     @contextmanager
     def briefly(self, connection: Connection) -> Iterator[None]:
@@ -362,16 +365,16 @@ class PostgresEngine(Engine):
 
     def _bring_back(self, connection: Connection, name: TableName) -> None:
         """What jobs have detached and not yet dropped becomes a partition again; what cannot is found by `doctor`."""
-        for each in leaving.all_from(connection, name):
+        for each in partition_state.all_from(connection, name):
             with suppress(LapseError), self.atomic(connection):
-                leaving.give_up(connection, each)
+                partition_state.give_up(connection, each)
 
     def strays(self, connection: Connection) -> list[Stray]:
         with self._reading(connection):
-            return [*leaving.strays(connection), *function.strays(connection)]
+            return [*partition_state.strays(connection), *function.strays(connection)]
 
     def repair(self, connection: Connection, stray: Stray) -> None:
-        leaving.repair(connection, stray)
+        partition_state.repair(connection, stray)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         hiding.drop_view(connection, old)
@@ -392,7 +395,7 @@ class PostgresEngine(Engine):
     @looking
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         return [
-            *advice.references(connection, declared.table),
+            *references.advice(connection, declared.table),
             *advice.indexes(connection, declared),
             *advice.unused(connection, declared),
         ]
@@ -413,7 +416,7 @@ class PostgresEngine(Engine):
         lacking = (
             each
             for leaf in self.leaves(connection, declared.table) or [declared.table]
-            for each in advice.privileges(connection, leaf, declared.policy)
+            for each in privileges.lacking(connection, leaf, declared.policy)
         )
         # A table's batch function is that of all its leaves.
         return list({each.statement: each for each in lacking}.values())
@@ -425,15 +428,15 @@ class PostgresEngine(Engine):
 
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
         block_guess(declared, zones.in_doubt(connection, declared))
-        obvious = survey.path_at_first_sight(declared, cutoff)
+        obvious = paths.path_at_first_sight(declared, cutoff)
         if obvious is not None:
             return obvious
         with self._reading(connection):
-            return survey.choose_path(connection, declared, cutoff)
+            return paths.choose_path(connection, declared, cutoff)
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
-        return survey.estimate_rows(connection, table)
+        return paths.estimate_rows(connection, table)
 
     def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
         try:
@@ -451,7 +454,7 @@ class PostgresEngine(Engine):
         if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
             return [KeyRange()]
         with self._reading(connection):
-            first, end = survey.expired_blocks(connection, target)
+            first, end = paths.expired_blocks(connection, target)
         edges = sorted({first + (end - first) * i // pieces for i in range(pieces + 1)})
         return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
@@ -486,7 +489,7 @@ class PostgresEngine(Engine):
 
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):
-            return survey.survey(connection, target)
+            return paths.survey(connection, target)
 
     def expiring(
         self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
@@ -496,7 +499,7 @@ class PostgresEngine(Engine):
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         with self._reading(connection):
-            return survey.sample(connection, target, count)
+            return paths.sample(connection, target, count)
 
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         with self._reading(connection):

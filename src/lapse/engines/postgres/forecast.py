@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Declared, Expiring
 from lapse.engines.buckets import running_totals
-from lapse.engines.postgres import calling, reads, survey
+from lapse.engines.postgres import calling, paths, reads
 from lapse.engines.postgres.names import relation
 from lapse.engines.postgres.reads import Read
 from lapse.model.policy import ColumnExpiry
@@ -31,7 +31,7 @@ _BOUNDS = """
 
 
 def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
-    total = survey.estimate_rows(connection, declared.table)
+    total = paths.estimate_rows(connection, declared.table)
     if exact or total <= SCANNED_ROWS:
         return _counted(connection, declared, instants)
     bounds = _histogram_bounds(connection, declared)
@@ -45,7 +45,7 @@ def _counted(connection: Connection, declared: Declared, instants: Sequence[date
     return Expiring(
         counts=running_totals([(row[0], row[1]) for row in rows], len(instants)),
         rows=sum(row[1] for row in rows),
-        bytes=survey.total_bytes(connection, declared.table),
+        bytes=paths.total_bytes(connection, declared.table),
         oldest=_oldest(rows),
         exact=True,
         method="scan",
@@ -56,13 +56,13 @@ def _planned(
     connection: Connection, declared: Declared, instants: Sequence[datetime], total: int, bounds: int
 ) -> Expiring:
     """The planner reads its histogram between two bounds as a straight line: it is off by one stretch at most."""
-    counts = [survey.expected_rows(connection, declared, instant) for instant in instants]
+    counts = [paths.expected_rows(connection, declared, instant) for instant in instants]
     # One row is what the planner says where it expects none.
     counts = [0 if count <= 1 else min(count, total) for count in counts]
     return Expiring(
         counts=tuple(accumulate(counts, max)),
         rows=total,
-        bytes=survey.total_bytes(connection, declared.table),
+        bytes=paths.total_bytes(connection, declared.table),
         oldest=_earliest(connection, declared, instants[0], total),
         exact=False,
         method=f"planner statistics, a histogram of {bounds - 1:,} parts",
@@ -75,11 +75,11 @@ def _sampled(connection: Connection, declared: Declared, instants: Sequence[date
     hits = sum(row[1] for row in rows)
     weight = total / hits if hits else 0.0
     counts = running_totals([(row[0], row[1]) for row in rows], len(instants))
-    blocks = max(survey.blocks(connection, declared.table) * hits // max(total, 1), 1)
+    blocks = max(paths.blocks(connection, declared.table) * hits // max(total, 1), 1)
     return Expiring(
         counts=tuple(round(count * weight) for count in counts),
         rows=total,
-        bytes=survey.total_bytes(connection, declared.table),
+        bytes=paths.total_bytes(connection, declared.table),
         oldest=_oldest(rows),
         exact=False,
         method=f"sample of {hits:,} rows",
@@ -100,7 +100,7 @@ def _rows(
 ) -> list[tuple[int, int, datetime | None]]:
     """(bucket, rows, earliest expiry)."""
     found = calling.read(connection, declared, instants, Read.BUCKETS, percent=percent)
-    return [(int(row[0]), int(row[1]), survey.utc(row[2])) for row in found]
+    return [(int(row[0]), int(row[1]), paths.utc(row[2])) for row in found]
 
 
 def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:
@@ -110,12 +110,12 @@ def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:
 def _earliest(connection: Connection, declared: Declared, instant: datetime, total: int) -> datetime | None:
     """By the index, if there is one that has not too many values that are no times; otherwise of a sample."""
     if declared.table.index_on(declared.columns_read[0]) is not None:
-        first = survey.within(
-            connection, survey.PROBE_MS, lambda: calling.read(connection, declared, [instant], Read.EARLIEST)
+        first = paths.within(
+            connection, paths.PROBE_MS, lambda: calling.read(connection, declared, [instant], Read.EARLIEST)
         )
-        if first is not survey.TOO_LONG:
-            return survey.utc(first)
-    return survey.utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
+        if first is not paths.TOO_LONG:
+            return paths.utc(first)
+    return paths.utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
 
 
 def _histogram_bounds(connection: Connection, declared: Declared) -> int:

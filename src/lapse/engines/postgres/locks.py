@@ -12,7 +12,8 @@ from time import sleep
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.postgres.session import LOCK_NOT_AVAILABLE, savepoint, sqlstate
+from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
+from lapse.engines.postgres.session import savepoint
 from lapse.errors import Blocked, Retryable
 from lapse.model.blocked import BlockCode
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres import bounds, inspect, leaving
+from lapse.engines.postgres import bounds, inspect, partition_state
 from lapse.engines.postgres.bounds import Bound, Value
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import literal, own_name, relation
@@ -60,7 +60,7 @@ def leaf_names(connection: Connection, table: Table) -> list[TableName]:
         return [table.name]
     attached = inspect.leaf_names(connection, table.name)
     # Those that a job has detached and not yet dropped are still the table's.
-    left = [own for own in leaving.detached_from(connection, table.name) if own not in attached]
+    left = [own for own in partition_state.detached_from(connection, table.name) if own not in attached]
     return [_below(table.name, own) for own in (*attached, *left)]
 
 
@@ -97,11 +97,11 @@ def _compare(connection: Connection, span: Span, value: Value, operator: str, fo
 
 def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[Span]:
     """Of a detached leaf, what the catalog remembers; the tables above it are where they are."""
-    place = leaving.place(connection, leaf)
-    if found.column is None or found.threshold is None or place is None:
+    state = partition_state.find(connection, leaf)
+    if found.column is None or found.threshold is None or state is None:
         return []
-    parent = place.leaving.parent if place.leaving is not None else place.parent
-    bound = place.leaving.bound if place.leaving is not None else place.bound
+    parent = state.detachment.parent if state.detachment is not None else state.parent
+    bound = state.detachment.bound if state.detachment is not None else state.bound
     if parent is None:
         return []
     spans = []
@@ -123,5 +123,5 @@ def _read(bound: str | None) -> Bound | None:
 
 
 def is_leaf(connection: Connection, name: TableName) -> bool:
-    found = leaving.place(connection, own_name(name))
+    found = partition_state.find(connection, own_name(name))
     return found is not None and found.parent is not None

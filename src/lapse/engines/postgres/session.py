@@ -1,4 +1,4 @@
-"""Connections: how they are opened, how transactions begin, what the driver's errors mean.
+"""Connections: how they are opened, how transactions begin and end.
 
 Everything works through a pooler that gives out the server per transaction (pgbouncer's transaction mode): no
 prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting but those that
@@ -10,7 +10,6 @@ that no pooler shares.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
@@ -23,23 +22,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from lapse.engines.pooling import ask_if_doubtful
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, SEE_EXPIRED, USER_PATH, literal, quote
-from lapse.errors import (
-    BadData,
-    Blocked,
-    DatabaseError,
-    DatabaseUnavailable,
-    Drift,
-    Interrupted,
-    LapseError,
-    Locked,
-    NotPermitted,
-    Retryable,
-    TooSlow,
-    UnsupportedUrl,
-    how_to_install,
-)
-from lapse.model.blocked import BlockCode
+from lapse.engines.postgres.names import SAFE_PATH, SEE_EXPIRED, USER_PATH, literal
+from lapse.errors import DatabaseError, UnsupportedUrl, how_to_install
 
 APPLICATION_NAME = "lapse"
 SAFELY = f"SET LOCAL search_path = {SAFE_PATH}"
@@ -49,18 +33,7 @@ BEGIN_FOR_USER = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """The catalog is read as it is now; a session of the user's that may only read still may only read."""
 CONNECT_SECONDS = 10
 
-LOCK_NOT_AVAILABLE = "55P03"
-_RETRYABLE = frozenset({"40001", "40P01", "55006"})
-_CANCELED = "57014"
-_NOT_CONNECTED = "connection failed"
-"""How the driver says that it never was."""
-_GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
-_UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
 _NO_TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT VACUUM".split()) | {""}
-_DENIED_SCHEMA = re.compile(r"denied for schema (.+)")
-QUERY_CANCELED = "57014"
-NOT_ARMED, NOT_THE_OWNERS, HIDDEN = "LT001", "LT002", "LT003"
-"""Raised by batch functions."""
 FOREIGN_CODE = "lapse_foreign_code"
 """In a connection's info: code of another role's has run in its session."""
 DEFAULT_PATH = "lapse_default_path"
@@ -68,19 +41,6 @@ DEFAULT_PATH = "lapse_default_path"
 POOLED = "lapse_pooled"
 """In a connection's info: a pooler is in between, which lends one server session to several clients. What is set there
 would be other clients' setting, too."""
-READ_ONLY = "25006"
-NOT_ALLOWED = "42501"
-DATA_EXCEPTION = "22"
-
-
-ROLE = "<role>"
-"""Stands for the role's name where that is not known."""
-CATALOG_GRANTS = (
-    f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
-    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE}; "
-    f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {CATALOG_SCHEMA} TO {ROLE};"
-)
-"""What a role needs on Lapse's own tables, a worker's as well as a declarer's."""
 
 
 def open_for_users(url: URL) -> Database:
@@ -193,62 +153,6 @@ def begin_implicitly(raw: Any, verb: str) -> None:
     """What PEP 249 wants and the driver, in autocommit mode, does not do."""
     if raw.info.transaction_status == TransactionStatus.IDLE and verb.upper() not in _NO_TRANSACTION:
         raw.execute("BEGIN")
-
-
-def sqlstate(error: BaseException | None) -> str:
-    return getattr(error, "sqlstate", None) or ""
-
-
-def translate(error: DBAPIError, role: str | None = None) -> LapseError:
-    """`role` is the one that was connected as, where the URL names it."""
-    code, text = sqlstate(error.orig), _first_line(error)
-    if code == _CANCELED:
-        return Interrupted("the statement was interrupted") if "user request" in text else TooSlow(text)
-    if code == LOCK_NOT_AVAILABLE:
-        return Locked(text)
-    if code in _RETRYABLE:
-        return Retryable(text)
-    if code in _UNAVAILABLE or code.startswith("08"):
-        return DatabaseUnavailable(text)
-    if error.connection_invalidated or (not code and type(error.orig).__name__ == "OperationalError"):
-        hint = "check host, port, user, password and database in the URL" if text.startswith(_NOT_CONNECTED) else None
-        return DatabaseUnavailable(text, hint=hint)
-    if code in _GONE or code == NOT_ARMED:
-        return Drift(text)
-    if code == NOT_THE_OWNERS:
-        return Blocked(BlockCode.PRIVILEGE, text, hint="ALTER TABLE … OWNER TO …, so that both have the same owner")
-    if code == HIDDEN:
-        return Blocked(
-            BlockCode.ROW_SECURITY,
-            f"{text}: rows that its policies hide would never be deleted",
-            hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS",
-        )
-    if code == NOT_ALLOWED:
-        return NotPermitted(text, hint=_grant(text, ROLE if role is None else quote(role)))
-    if code.startswith(DATA_EXCEPTION):
-        return BadData(text)
-    if code == READ_ONLY:
-        return DatabaseError(text, hint="this looks like a standby: give the URL of the primary")
-    return DatabaseError(text)
-
-
-def _grant(text: str, role: str) -> str:
-    schema = _DENIED_SCHEMA.search(text)
-    if (schema and schema[1] == CATALOG_SCHEMA) or " lapse_" in text:
-        return CATALOG_GRANTS.replace(ROLE, role)
-    if schema:
-        return f"GRANT USAGE ON SCHEMA {quote(schema[1])} TO {role};"
-    return "`lapse doctor` prints the GRANT statements that are missing"
-
-
-def _first_line(error: DBAPIError) -> str:
-    """The message without the driver's position marks."""
-    diagnostics = getattr(error.orig, "diag", None)
-    primary = getattr(diagnostics, "message_primary", None)
-    if not primary:
-        return str(error.orig).strip() or type(error.orig).__name__
-    detail = getattr(diagnostics, "message_detail", None)
-    return f"{primary}: {detail}" if detail else str(primary)
 
 
 def begin(connection: Connection, settings: Mapping[str, str] | None = None, *, how: str = BEGIN) -> None:

@@ -1,4 +1,4 @@
-"""Indexes, foreign keys and free space worth a look in a SQLite file."""
+"""Indexes that a table with TTL lacks, and free space that stays in the file."""
 
 from __future__ import annotations
 
@@ -7,22 +7,9 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice, Declared
 from lapse.engines.sqlite.names import quote
 from lapse.model.policy import ColumnExpiry
-from lapse.model.table import Table
 
 MUCH_FREE = 0.2
 """Share of the file's pages."""
-
-
-def references(connection: Connection, table: Table) -> list[Advice]:
-    return [
-        Advice(
-            text=f"foreign key {reference.table.name}({', '.join(reference.columns)}) to {table.name} has no index: "
-            "every deleted row scans that table",
-            statement=_create_index(connection, reference.table.name, reference.columns),
-        )
-        for reference in table.referenced_by
-        if not reference.indexed
-    ]
 
 
 def indexes(connection: Connection, declared: Declared) -> list[Advice]:
@@ -32,7 +19,7 @@ def indexes(connection: Connection, declared: Declared) -> list[Advice]:
     return [
         Advice(
             text=f"no index on {expiry.column}: each run reads the whole table; an index helps when few expire at once",
-            statement=_create_index(connection, declared.table.name.name, (expiry.column,)),
+            statement=create_index(connection, declared.table.name.name, (expiry.column,)),
         )
     ]
 
@@ -51,7 +38,7 @@ def space(connection: Connection) -> list[Advice]:
     return []
 
 
-def _create_index(connection: Connection, table: str, columns: tuple[str, ...]) -> str:
+def create_index(connection: Connection, table: str, columns: tuple[str, ...]) -> str:
     """Under a name that nothing in the file has."""
     taken = {str(name).lower() for (name,) in connection.exec_driver_sql("SELECT name FROM sqlite_master")}
     name = wanted = "_".join((table, *columns))

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import planned
 from lapse.engines.base import Declared
-from lapse.engines.sqlite import advice, condition, managed
+from lapse.engines.sqlite import condition, managed, references
 from lapse.engines.sqlite.names import row_address
 from lapse.errors import Unsupported
 from lapse.model.policy import Policy
@@ -36,7 +36,7 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
     condition.at(connection, complete, now, whole=True)
     if policy.hide_expired == "view":
         condition.expired_now(connection, complete)
-    notices = [found.text for found in advice.references(connection, table)]
+    notices = [found.text for found in references.advice(connection, table)]
     if policy.expire_after is not None:
         notices += [
             f"trigger {name} fires once more for each stamp of {MANAGED_COLUMN}: after every INSERT and every UPDATE; "

@@ -33,7 +33,7 @@ from lapse.engines.base import (
 )
 from lapse.engines.consequences import follow
 from lapse.engines.features import Features
-from lapse.engines.sqlite import advice, checks, condition, forecast, inspect, managed, session
+from lapse.engines.sqlite import advice, checks, condition, errors, forecast, inspect, managed, references, session
 from lapse.engines.sqlite import armed as arming
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.consequences import SqliteKin
@@ -117,7 +117,7 @@ class SqliteEngine(Engine):
         session.begin_implicitly(raw, verb)
 
     def translate(self, error: DBAPIError) -> LapseError:
-        return session.translate(error, self.path)
+        return errors.translate(error, self.path)
 
     def now(self, connection: Connection) -> datetime:
         assert self.clock is not None
@@ -207,7 +207,7 @@ class SqliteEngine(Engine):
 
     def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
         return [
-            *advice.references(connection, declared.table),
+            *references.advice(connection, declared.table),
             *advice.indexes(connection, declared),
             *advice.space(connection),
         ]

@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: how they wait and write, their transactions, and what their errors mean."""
+"""Connections to a SQLite file: how they wait and write, and their transactions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from time import monotonic
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from lapse.errors import (
-    DatabaseError,
     DatabaseUnavailable,
-    Drift,
-    Interrupted,
-    LapseError,
-    Locked,
-    Retryable,
-    RowUndeletable,
     UnsupportedUrl,
 )
 
@@ -35,8 +28,6 @@ DELETE_CACHE_KIB = 65_536
 """A batch touches two pages a row, in no order: what does not fit is written twice, under the lock."""
 LOOKS_EVERY = 10_000
 """Steps of SQLite's machine, well below a millisecond, between two looks at the time."""
-_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_RETRYABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _NO_TRANSACTION = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "PRAGMA", "VACUUM", "ATTACH", "DETACH", ""})
 
 
@@ -162,26 +153,3 @@ def is_locked(connection: Connection) -> bool:
 def begin_implicitly(driver: Any, verb: str) -> None:
     if not driver.in_transaction and verb not in _NO_TRANSACTION:
         driver.execute("BEGIN")
-
-
-def translate(error: DBAPIError, path: Path) -> LapseError:
-    code = getattr(error.orig, "sqlite_errorname", "") or ""
-    text = str(error.orig)
-    if code in _LOCKED:
-        hint = "another process is writing to the file, or has begun to and not ended: try again when it has"
-        return Locked(f"the database is busy: {text}", hint=hint, everything=True)
-    if code.startswith(_RETRYABLE):
-        return Retryable(f"the database is busy: {text}")
-    if code == "SQLITE_INTERRUPT":
-        return Interrupted("the statement was interrupted")
-    if code.startswith("SQLITE_CONSTRAINT"):
-        return RowUndeletable(text)
-    if code == "SQLITE_NOTADB":
-        return DatabaseUnavailable(f"{path} is not a SQLite database")
-    if code.startswith("SQLITE_READONLY"):
-        return DatabaseError(f"{path} cannot be written: {text}", hint="check the file's permissions")
-    if code.startswith("SQLITE_CANTOPEN"):
-        return DatabaseUnavailable(f"cannot open {path}: {text}", hint="check that the directory exists")
-    if text.startswith(("no such column", "no such table", "no such index")):
-        return Drift(text)
-    return DatabaseError(text)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines import open_engine
-from lapse.engines.postgres.session import CATALOG_GRANTS, translate
+from lapse.engines.postgres.errors import CATALOG_GRANTS, translate
 from lapse.errors import (
     BadData,
     DatabaseError,

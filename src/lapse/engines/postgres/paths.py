@@ -11,11 +11,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Declared, Survey, Target
-from lapse.engines.postgres import calling, condition, inspect, leaving, partitions
+from lapse.engines.postgres import calling, condition, inspect, partition_state, partitions
 from lapse.engines.postgres.condition import Condition
+from lapse.engines.postgres.errors import QUERY_CANCELED, sqlstate
 from lapse.engines.postgres.names import own_name, quote, relation
 from lapse.engines.postgres.reads import Read
-from lapse.engines.postgres.session import QUERY_CANCELED, savepoint, set_locally, sqlstate
+from lapse.engines.postgres.session import savepoint, set_locally
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Table, TableKind
@@ -104,11 +105,11 @@ def _without_index(table: Table, column: str | None) -> Path:
 
 def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
     table, found = declared.table, condition.at(declared, cutoff)
-    place = leaving.place(connection, table.name) if table.name.partition is not None else None
-    if place is not None and place.leaving is not None:
+    state = partition_state.find(connection, table.name) if table.name.partition is not None else None
+    if state is not None and state.detachment is not None:
         evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
-    if place is not None and partitions.begins_later(connection, table.name, found):
+    if state is not None and partitions.begins_later(connection, table.name, found):
         return Path(kind=PathKind.PHYSICAL, evidence=f"the range of {table.name.partition} {NOT_BEGUN}")
     if declared.policy.partition_drop and _may_drop(connection, declared, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"

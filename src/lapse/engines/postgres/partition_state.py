@@ -1,4 +1,4 @@
-"""A partition on its way out: how far it has come, and what the catalog remembers about it.
+"""How far the detachment of a partition has come, and what the catalog remembers about it.
 
 Detaching concurrently is not one transaction, so a worker can die between detaching a leaf and dropping it. A row in
 `lapse_leaving` says what the table was, by the server's own ids; nothing that other users can write is believed.
@@ -20,7 +20,7 @@ from lapse.model.table import TableName
 _TABLE = f"{CATALOG_SCHEMA}.lapse_leaving"
 _POLICY = f"{CATALOG_SCHEMA}.lapse_policy"
 
-_PLACE = """
+_STATE = """
     SELECT c.oid, c.relname, n.nspname, i.inhparent AS parent, i.inhdetachpending AS pending,
            t.partdefid <> 0 AS has_default, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound,
            coalesce(pg_catalog.pg_partition_root(t.partrelid)::oid, t.partrelid) AS root,
@@ -33,7 +33,7 @@ _PLACE = """
 
 _IS_THERE = f"SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass('{_TABLE}'), 'SELECT')"
 
-_LEAVING = f"""
+_DETACHMENTS = f"""
     SELECT l.relation_id, l.schema_name, l.relation_name, l.parent_id, l.bound, l.policy_id,
            c.oid IS NOT NULL AS is_there, i.inhparent AS below, i.inhdetachpending AS pending,
            (SELECT coalesce(pg_catalog.pg_partition_root(p.oid)::oid, p.oid) FROM pg_catalog.pg_class p
@@ -59,7 +59,7 @@ _BEGIN = f"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Leaving:
+class Detachment:
     """A row of the catalog. `parent` and `root` are oids; `root` is None where the table above is gone.
 
     `below` is the table that the leaf is a partition of now, which may be another session's doing.
@@ -86,17 +86,17 @@ class Leaving:
         return self.is_there and self.has_policy and self.below == self.parent
 
     @property
-    def has_left(self) -> bool:
+    def is_droppable(self) -> bool:
         """Is it to be dropped? What the policy of a job has begun, no other policy ends."""
         return self.is_detached and self.has_policy and self.root is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PartitionState:
     """Where a leaf is: below the table with the oid `parent`, or on its own when that is None.
 
-    `pending` is a detachment that has begun and not ended. `refers`: it has foreign keys. `leaving` is what the catalog
-    says where a job has detached it; who detaches a partition by hand leaves nothing there.
+    `pending` is a detachment that has begun and not ended. `refers`: it has foreign keys. `detachment` is what the
+    catalog says where a job has detached it; a partition that was detached by hand has none.
     """
 
     oid: int
@@ -107,14 +107,16 @@ class Place:
     pending: bool
     has_default: bool
     refers: bool
-    leaving: Leaving | None
+    detachment: Detachment | None
 
 
-def place(connection: Connection, leaf: TableName) -> Place | None:
+def find(connection: Connection, leaf: TableName) -> PartitionState | None:
     """None where there is no such table."""
-    for row in inspect.rows(connection, _PLACE, {"leaf": relation(leaf)}):
-        known = [each for each in _leaving(connection, "l.relation_id = %(value)s", row["oid"]) if each.has_left]
-        return Place(
+    for row in inspect.rows(connection, _STATE, {"leaf": relation(leaf)}):
+        known = [
+            each for each in _detachments(connection, "l.relation_id = %(value)s", row["oid"]) if each.is_droppable
+        ]
+        return PartitionState(
             oid=row["oid"],
             name=TableName(str(row["relname"]), str(row["nspname"])),
             parent=row["parent"],
@@ -123,21 +125,21 @@ def place(connection: Connection, leaf: TableName) -> Place | None:
             pending=bool(row["pending"]),
             has_default=bool(row["has_default"]),
             refers=bool(row["refers"]),
-            leaving=known[0] if known else None,
+            detachment=known[0] if known else None,
         )
     return None
 
 
-def begin(connection: Connection, place: Place, table: TableName) -> None:
+def begin(connection: Connection, state: PartitionState, table: TableName) -> None:
     """Remember that a leaf of `table` is to be detached and dropped."""
     values = {
-        "relation": place.oid,
-        "schema": place.name.schema,
-        "name": place.name.name,
+        "relation": state.oid,
+        "schema": state.name.schema,
+        "name": state.name.name,
         "root_schema": table.schema or "",
         "root": table.name,
-        "parent": place.parent,
-        "bound": place.bound,
+        "parent": state.parent,
+        "bound": state.bound,
     }
     connection.exec_driver_sql(_BEGIN, values)
 
@@ -149,14 +151,14 @@ def forget(connection: Connection, oid: int) -> None:
 def detached_from(connection: Connection, root: TableName) -> list[TableName]:
     """Leaves that jobs have detached, or begun to detach, from somewhere below a table."""
     found = inspect.relation_row(connection, root)
-    rows = [] if found is None else _leaving(connection)
-    return [each.name for each in rows if found is not None and each.root == found["oid"] and each.has_left]
+    rows = [] if found is None else _detachments(connection)
+    return [each.name for each in rows if found is not None and each.root == found["oid"] and each.is_droppable]
 
 
 def pending_below(connection: Connection, parent: int) -> TableName | None:
     """The partition whose detachment a job has begun and not ended; there is at most one."""
-    found = _leaving(connection, "l.parent_id = %(value)s", parent)
-    return next((each.name for each in found if each.has_left and each.pending), None)
+    found = _detachments(connection, "l.parent_id = %(value)s", parent)
+    return next((each.name for each in found if each.is_droppable and each.pending), None)
 
 
 def name_of(connection: Connection, oid: int) -> str:
@@ -176,46 +178,48 @@ def lock(connection: Connection, oid: int, mode: str) -> str:
     return name
 
 
-def bring_back(connection: Connection, leaving: Leaving) -> None:
+def bring_back(connection: Connection, detachment: Detachment) -> None:
     """Make a detached leaf what it was, inside the caller's transaction.
 
     The server itself checks the bound: against the other partitions, and against every row of the leaf.
     """
-    parent = lock(connection, leaving.parent, "SHARE UPDATE EXCLUSIVE")
-    leaf = name_of(connection, leaving.relation)
-    if leaving.pending:
+    parent = lock(connection, detachment.parent, "SHARE UPDATE EXCLUSIVE")
+    leaf = name_of(connection, detachment.relation)
+    if detachment.pending:
         connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {leaf} FINALIZE")
-    leaf = lock(connection, leaving.relation, "ACCESS EXCLUSIVE")
-    connection.exec_driver_sql(f"ALTER TABLE {parent} ATTACH PARTITION {leaf} {bounds.read(leaving.bound).written}")
-    forget(connection, leaving.relation)
+    leaf = lock(connection, detachment.relation, "ACCESS EXCLUSIVE")
+    connection.exec_driver_sql(f"ALTER TABLE {parent} ATTACH PARTITION {leaf} {bounds.read(detachment.bound).written}")
+    forget(connection, detachment.relation)
 
 
-def all_from(connection: Connection, root: TableName) -> list[Leaving]:
-    """Every row about the leaves of a table, whether or not they have left it."""
+def all_from(connection: Connection, root: TableName) -> list[Detachment]:
+    """Every row about the leaves of a table, whether or not they are detached."""
     found = inspect.relation_row(connection, root)
-    return [] if found is None else [each for each in _leaving(connection) if each.root == found["oid"]]
+    return [] if found is None else [each for each in _detachments(connection) if each.root == found["oid"]]
 
 
 def strays(connection: Connection) -> list[Stray]:
     """What jobs have detached and no job will drop, and the marks of earlier versions, which are not obeyed."""
-    found = [_stray(connection, each) for each in _leaving(connection) if not each.has_left and not each.is_under_way]
+    found = [
+        _stray(connection, each) for each in _detachments(connection) if not each.is_droppable and not each.is_under_way
+    ]
     return [*found, *inspect.old_marks(connection)]
 
 
 def repair(connection: Connection, stray: Stray) -> None:
     """Attach a stray leaf again, or forget about it where it is not there, or not detached, any more."""
-    for each in _leaving(connection, "l.relation_id = %(value)s", stray.id):
+    for each in _detachments(connection, "l.relation_id = %(value)s", stray.id):
         give_up(connection, each)
 
 
-def give_up(connection: Connection, leaving: Leaving) -> None:
-    if leaving.is_detached and leaving.root is not None:
-        bring_back(connection, leaving)
+def give_up(connection: Connection, detachment: Detachment) -> None:
+    if detachment.is_detached and detachment.root is not None:
+        bring_back(connection, detachment)
     else:
-        forget(connection, leaving.relation)
+        forget(connection, detachment.relation)
 
 
-def _stray(connection: Connection, each: Leaving) -> Stray:
+def _stray(connection: Connection, each: Detachment) -> Stray:
     if not each.is_detached:
         text = f"a job wanted to drop {each.name}, which is gone, renamed or a partition again"
         return Stray(id=each.relation, table=each.name, text=text)
@@ -227,12 +231,12 @@ def _stray(connection: Connection, each: Leaving) -> Stray:
     return Stray(id=each.relation, table=each.name, text=text)
 
 
-def _leaving(connection: Connection, condition: str = "TRUE", value: Any = None) -> list[Leaving]:
+def _detachments(connection: Connection, condition: str = "TRUE", value: Any = None) -> list[Detachment]:
     if not connection.exec_driver_sql(_IS_THERE).scalar():
         # Nothing was ever declared here, or this role sees nothing of the catalog.
         return []
     return [
-        Leaving(
+        Detachment(
             relation=row["relation_id"],
             name=TableName(row["relation_name"], row["schema_name"]),
             parent=row["parent_id"],
@@ -243,5 +247,5 @@ def _leaving(connection: Connection, condition: str = "TRUE", value: Any = None)
             below=row["below"],
             pending=bool(row["pending"]),
         )
-        for row in inspect.rows(connection, f"{_LEAVING} WHERE {condition}", {"value": value})
+        for row in inspect.rows(connection, f"{_DETACHMENTS} WHERE {condition}", {"value": value})
     ]

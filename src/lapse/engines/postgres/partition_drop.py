@@ -11,13 +11,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Target
-from lapse.engines.postgres import condition, leaving, partitions
+from lapse.engines.postgres import condition, partition_state, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.delete import CAREFUL_MS, QUERY_CANCELED, WORKING, Work, reason_of
+from lapse.engines.postgres.errors import sqlstate
 from lapse.engines.postgres.interrupting import InterruptibleDeleter
-from lapse.engines.postgres.leaving import Leaving, Place
 from lapse.engines.postgres.names import relation
-from lapse.engines.postgres.session import sqlstate, transaction
+from lapse.engines.postgres.partition_state import Detachment, PartitionState
+from lapse.engines.postgres.session import transaction
 from lapse.errors import Drift, Locked, Retryable, RowUndeletable
 
 DETACH_SECONDS = 5.0
@@ -49,14 +50,14 @@ class PartitionDeleter(InterruptibleDeleter):
         with self._work.connect() as connection, self.watched(connection):
             if not self._work.function.is_own:
                 return self._drop_for_owner(connection, checkpoint)
-            place = self._place(connection)
-            if place.leaving is not None and place.pending:
-                return self._finalize(connection, place, checkpoint)
-            if place.leaving is not None:
-                return self._drop(connection, place, checkpoint)
-            if place.parent is None or place.pending:
+            state = self._state(connection)
+            if state.detachment is not None and state.pending:
+                return self._finalize(connection, state, checkpoint)
+            if state.detachment is not None:
+                return self._drop(connection, state, checkpoint)
+            if state.parent is None or state.pending:
                 raise Drift(f"{self._name} is no partition any more: it was detached, and not by a job")
-            return self._detach(connection, place, checkpoint)
+            return self._detach(connection, state, checkpoint)
 
     def _drop_for_owner(self, connection: Connection, checkpoint: Checkpoint) -> Batch:
         """With another owner's rights, all is done by the owner's function, in one transaction: detaching concurrently
@@ -83,15 +84,15 @@ class PartitionDeleter(InterruptibleDeleter):
     def _not_expired(self) -> str:
         return f"the range of partition {self._name.partition} has not expired"
 
-    def _place(self, connection: Connection) -> Place:
+    def _state(self, connection: Connection) -> PartitionState:
         """Raises Drift unless the leaf is, or was until a job detached it, below the table that was armed."""
-        place = leaving.place(connection, self._name)
-        if place is None:
+        state = partition_state.find(connection, self._name)
+        if state is None:
             raise Drift(f"partition {self._name} does not exist any more")
         armed = json.loads(self._target.armed or "{}").get("table")
-        if armed is not None and place.root is not None and str(place.root) != str(armed):
+        if armed is not None and state.root is not None and str(state.root) != str(armed):
             raise Drift(f"{self._name} is a partition of another table now")
-        return place
+        return state
 
     def _condition(self, connection: Connection) -> Condition:
         """That of the job, at the server's own clock where that is behind the cutoff."""
@@ -104,45 +105,48 @@ class PartitionDeleter(InterruptibleDeleter):
             raise RowUndeletable(self._not_expired)
         return found
 
-    def _detach(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
-        assert place.parent is not None
+    def _detach(self, connection: Connection, state: PartitionState, checkpoint: Checkpoint) -> Batch:
+        assert state.parent is not None
         begun = Batch(cursor="detaching")
         with transaction(connection, _SETTINGS):
             self._check_range(connection)
             if not self._ask(connection, "may drop"):
                 raise RowUndeletable(self._not_expired)
-            leaving.begin(connection, place, self._name.whole)
-            parent, leaf = leaving.name_of(connection, place.parent), leaving.name_of(connection, place.oid)
-            if place.has_default:
+            partition_state.begin(connection, state, self._name.whole)
+            parent, leaf = (
+                partition_state.name_of(connection, state.parent),
+                partition_state.name_of(connection, state.oid),
+            )
+            if state.has_default:
                 connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {leaf}")
             checkpoint(connection, begun)
-        if place.has_default:
+        if state.has_default:
             return begun
         # A leaf with foreign keys makes the statement lock the tables they point at, so it gets less time.
-        patience = CAREFUL_MS / 1000 if place.refers else DETACH_SECONDS
+        patience = CAREFUL_MS / 1000 if state.refers else DETACH_SECONDS
         try:
             self._run_for(connection, patience, f"ALTER TABLE {parent} DETACH PARTITION {leaf} CONCURRENTLY")
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise
-            code, now = sqlstate(error.orig), self._place(connection)
-            if now.parent is None and now.leaving is not None:
+            code, now = sqlstate(error.orig), self._state(connection)
+            if now.parent is None and now.detachment is not None:
                 # Another task was faster to finalize it, taking this one's worker for dead.
                 return begun
             if code == NOT_NOW or not now.pending:
                 # It is attached, or another session detaches it: the catalog would say that it was us.
-                leaving.forget(connection, place.oid)
+                partition_state.forget(connection, state.oid)
             if code != NOT_NOW:
                 raise
-            self._make_way(connection, place.parent)
+            self._make_way(connection, state.parent)
             raise Retryable(reason_of(error)) from error
         return begun
 
     def _make_way(self, connection: Connection, parent: int) -> None:
         """Only one partition at a time can be detached, and a worker may have died over another one."""
-        other = leaving.pending_below(connection, parent)
+        other = partition_state.pending_below(connection, parent)
         if other is not None:
-            above = leaving.name_of(connection, parent)
+            above = partition_state.name_of(connection, parent)
             with suppress(DBAPIError), transaction(connection, _SETTINGS):
                 connection.exec_driver_sql(f"ALTER TABLE {above} DETACH PARTITION {relation(other)} FINALIZE")
 
@@ -167,41 +171,44 @@ class PartitionDeleter(InterruptibleDeleter):
             # A cancellation that comes late must find the session idle, not at its next statement.
             timer.join()
 
-    def _finalize(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
-        assert place.parent is not None
+    def _finalize(self, connection: Connection, state: PartitionState, checkpoint: Checkpoint) -> Batch:
+        assert state.parent is not None
         ended = Batch(cursor="detached")
         try:
             with transaction(connection, _SETTINGS):
-                parent, leaf = leaving.name_of(connection, place.parent), leaving.name_of(connection, place.oid)
+                parent, leaf = (
+                    partition_state.name_of(connection, state.parent),
+                    partition_state.name_of(connection, state.oid),
+                )
                 connection.exec_driver_sql(f"ALTER TABLE {parent} DETACH PARTITION {leaf} FINALIZE")
                 checkpoint(connection, ended)
         except DBAPIError:
-            if self._place(connection).pending:
+            if self._state(connection).pending:
                 raise
             # A worker that was killed has left its statement running, and that was faster.
         return ended
 
-    def _drop(self, connection: Connection, place: Place, checkpoint: Checkpoint) -> Batch:
+    def _drop(self, connection: Connection, state: PartitionState, checkpoint: Checkpoint) -> Batch:
         """Everything is looked at again under the lock: that it is this table, its range, and every row of it."""
-        assert place.leaving is not None
+        assert state.detachment is not None
         try:
             with transaction(connection, _SETTINGS):
-                leaf = leaving.lock(connection, place.oid, "ACCESS EXCLUSIVE")
-                if self._place(connection) != place:
+                leaf = partition_state.lock(connection, state.oid, "ACCESS EXCLUSIVE")
+                if self._state(connection) != state:
                     raise Retryable(f"{self._name} has just changed")
                 rows = self._count(connection, leaf, self._check_range(connection))
                 connection.exec_driver_sql(f"DROP TABLE {leaf}")
-                leaving.forget(connection, place.oid)
+                partition_state.forget(connection, state.oid)
                 batch = Batch(examined=rows, selected=rows, deleted=rows, cursor="dropped", done=True)
                 checkpoint(connection, batch)
                 return batch
         except RowUndeletable as error:
-            self._refuse(connection, place.leaving, error.message)
+            self._refuse(connection, state.detachment, error.message)
             raise
         except DBAPIError as error:
             if sqlstate(error.orig) != DEPENDED_ON:
                 raise
-            self._refuse(connection, place.leaving, reason_of(error))
+            self._refuse(connection, state.detachment, reason_of(error))
             raise RowUndeletable(reason_of(error)) from error
 
     def _count(self, connection: Connection, leaf: str, found: Condition) -> int:
@@ -212,10 +219,10 @@ class PartitionDeleter(InterruptibleDeleter):
             raise RowUndeletable(f"{live} rows of partition {self._name.partition} have not expired")
         return int(rows)
 
-    def _refuse(self, connection: Connection, left: Leaving, reason: str) -> None:
+    def _refuse(self, connection: Connection, left: Detachment, reason: str) -> None:
         """The leaf stays, and goes back to where it was."""
         with transaction(connection, _SETTINGS):
-            leaving.bring_back(connection, left)
+            partition_state.bring_back(connection, left)
         self._refusal = reason
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:

@@ -6,7 +6,7 @@ import pytest
 from pymysql import err
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.mysql.failures import translate
+from lapse.engines.mysql.errors import translate
 from lapse.errors import (
     DatabaseError,
     DatabaseUnavailable,
