@@ -56,7 +56,7 @@ def _create_job(h: Harness) -> int:
 
 def _claim(h: Harness, owner: str) -> Task | None:
     with h.db.catalog.writing() as connection:
-        found = tasks.claimable_tasks(connection, silent_since=h.now - timedelta(seconds=20), awake_at=h.now)
+        found = tasks.claimable_tasks(connection, stale_before=h.now - timedelta(seconds=20), awake_at=h.now)
         return tasks.claim_task(connection, found, owner=owner, now=h.now)
 
 

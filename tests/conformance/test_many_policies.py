@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from lapse.app import Lapse
 from lapse.catalog import jobs, policies
 from lapse.console import Options
-from lapse.console.desk import Desk
+from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
 from lapse.model.job import KeyRange, Path, PathKind
 from tests.conformance.harness import Harness
@@ -29,8 +29,8 @@ def _metrics(db: Lapse) -> None:
 
 
 def _overview(db: Lapse) -> None:
-    desk = Desk(db, db.metrics(), Options(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
-    assert all(view.rows is not None for view in desk.overview().policies)
+    dashboard = Dashboard(db, db.metrics(), Options(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
+    assert all(view.rows is not None for view in dashboard.overview().policies)
 
 
 LOOKS: dict[str, Callable[[Lapse], None]] = {"status": _status, "metrics": _metrics, "overview": _overview}

@@ -160,11 +160,11 @@ def test_a_database_that_is_away(database: Lapse, visit: Visit, monkeypatch: pyt
 
     client = visit(database)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise DatabaseUnavailable("cannot reach postgresql://me:hunter2secret@db/app")
 
     monkeypatch.setattr(database, "clock", fail)
-    monkeypatch.setattr(database, "health", fail)
+    monkeypatch.setattr(database, "observe", fail)
     assert client.get("/healthz").status_code == 200
     assert client.get("/readyz").status_code == 503
     page = client.get("/")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from lapse.app.background import Background
 from lapse.app.doctor import Finding, Level
-from lapse.app.facade import HISTORY_LIMIT, Lapse
+from lapse.app.facade import Lapse
 from lapse.app.forecast import Forecast
 from lapse.app.health import PolicyHealth
+from lapse.app.observer import HISTORY_LIMIT, Observation
 from lapse.app.policyfile import Plan, PolicyFile, Problem, read_file
 from lapse.app.preview import Preview
 from lapse.app.progress import JobProgress
@@ -32,6 +33,7 @@ __all__ = [
     "Lapse",
     "Level",
     "Listener",
+    "Observation",
     "Plan",
     "PolicyFile",
     "PolicyHealth",

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily
 
 from lapse import metrics
 from lapse._version import __version__
 from lapse.app.health import PolicyHealth
+from lapse.app.observer import Observation, Observer
 from lapse.app.progress import JobProgress
-from lapse.catalog.workers import WorkerRow
 from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
-from lapse.runner.controller import Reading
 from lapse.runner.promise import Health
 
 DELAYS = (("1h", 1), ("2h", 2), ("6h", 6), ("12h", 12), ("24h", 24), ("72h", 72), ("168h", 168))
@@ -27,41 +25,21 @@ PAUSE_WORDS = {"paused by request": "request", "ttl_pause is on": "ttl_pause", "
 OTHER = "other"
 
 
-class Shared(Protocol):
-    """What there is to read; the facade has it."""
-
-    def health(self) -> list[PolicyHealth]: ...
-
-    def progress(self) -> list[JobProgress]: ...
-
-    def workers(self) -> list[WorkerRow]: ...
-
-    def alive_since(self) -> datetime: ...
-
-    def clock(self) -> datetime: ...
-
-    def sizes(self) -> dict[int, Footprint]: ...
-
-    def gauges(self) -> tuple[Reading, ...]: ...
-
-    def clock_hold(self) -> str | None: ...
-
-
 class CatalogCollector:
     """Prometheus's collector protocol. A database that is unreachable is a value, not a failed scrape."""
 
-    def __init__(self, shared: Shared, engine: str) -> None:
-        self._shared = shared
-        self._engine = engine
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Empty, so that registering reads nothing."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield _gauge(metrics.BUILD_INFO, [((__version__, self._engine), 1)])
+        yield _gauge(metrics.BUILD_INFO, [((__version__, self._observer.engine.name), 1)])
         try:
-            families = list(self._read())
+            with self._observer.observe() as seen:
+                families = list(_read(seen))
         except CatalogMissing:
             families = []
         except LapseError:
@@ -70,24 +48,24 @@ class CatalogCollector:
         yield _gauge(metrics.DATABASE_UP, [((), 1)])
         yield from families
 
-    def _read(self) -> Iterator[GaugeMetricFamily]:
-        before = datetime.now(UTC)
-        now = self._shared.clock()
-        middle = before + (datetime.now(UTC) - before) / 2
-        yield _gauge(metrics.CLOCK_OFFSET, [((), (now - middle).total_seconds())])
-        yield _gauge(metrics.CLOCK_HELD, [((), float(self._shared.clock_hold() is not None))])
-        known = [reading for reading in self._shared.gauges() if reading.value is not None]
-        yield _gauge(metrics.PRESSURE, [((reading.name,), reading.pressure) for reading in known])
-        healths, running = self._shared.health(), self._shared.progress()
-        yield from _fleet(self._shared.workers(), self._shared.alive_since())
-        yield from _jobs(running, now)
-        yield from _tables(healths)
-        yield from _per_table(healths, running, self._shared.sizes())
+
+def _read(seen: Observation) -> Iterator[GaugeMetricFamily]:
+    before = datetime.now(UTC)
+    now = seen.now
+    middle = before + (datetime.now(UTC) - before) / 2
+    yield _gauge(metrics.CLOCK_OFFSET, [((), (now - middle).total_seconds())])
+    yield _gauge(metrics.CLOCK_HELD, [((), float(seen.settings.clock_hold is not None))])
+    known = [reading for reading in seen.gauges if reading.value is not None]
+    yield _gauge(metrics.PRESSURE, [((reading.name,), reading.pressure) for reading in known])
+    yield from _fleet(seen.workers_alive)
+    yield from _jobs(seen.progress, now)
+    yield from _tables(seen.healths)
+    yield from _per_table(seen.healths, seen.progress, seen.sizes)
 
 
-def _fleet(workers: list[WorkerRow], alive_since: datetime) -> Iterator[GaugeMetricFamily]:
-    alive = sum(worker.heartbeat_at >= alive_since for worker in workers)
-    yield _gauge(metrics.WORKERS, [(("alive",), alive), (("silent",), len(workers) - alive)])
+def _fleet(workers_alive: dict[str, bool]) -> Iterator[GaugeMetricFamily]:
+    alive = sum(workers_alive.values())
+    yield _gauge(metrics.WORKERS, [(("alive",), alive), (("silent",), len(workers_alive) - alive)])
 
 
 def _jobs(running: list[JobProgress], now: datetime) -> Iterator[GaugeMetricFamily]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from types import TracebackType
 
 from sqlalchemy import Connection
@@ -18,8 +18,8 @@ from lapse.app.doctor import Doctor, Finding
 from lapse.app.firstrun import FirstRun
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
-from lapse.app.health import PolicyHealth, policy_healths
 from lapse.app.nearby import suggesting_tables
+from lapse.app.observer import HISTORY_LIMIT, Observer
 from lapse.app.pace import pace_of
 from lapse.app.policyfile import (
     Plan,
@@ -31,18 +31,15 @@ from lapse.app.policyfile import (
     write_file,
 )
 from lapse.app.preview import Preview, preview
-from lapse.app.progress import JobProgress, jobs_progress
 from lapse.app.result import Result
 from lapse.app.session import Session
-from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import Catalog, meta, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
+from lapse.catalog import meta, policies, settings
 from lapse.catalog.policies import StoredPolicy
-from lapse.catalog.workers import WorkerRow
 from lapse.clock import Clock
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
-from lapse.engines.base import Declared, Footprint
+from lapse.engines.base import Declared
 from lapse.errors import (
     CatalogMissing,
     DatabaseUnavailable,
@@ -56,17 +53,13 @@ from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.statement import JobAction
-from lapse.runner.comments import CommentProblem, CommentReader
-from lapse.runner.controller import Reading, describe_gauges
 from lapse.runner.events import Listener, Silent
 from lapse.runner.joblog import JobLog
-from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import RunResult, Worker
 
-HISTORY_LIMIT = 50
 
-
-class Lapse:
+class Lapse(Observer):
     """One database. Opens connections as it needs them; `close` gives them back.
 
     with lapse.open("sqlite:///app.db") as db:
@@ -84,10 +77,9 @@ class Lapse:
         """
         self._gate_sql = gate_sql
         self._is_entered = False
-        self.engine = open_engine(url, clock)
+        super().__init__(open_engine(url, clock), gate_sql=gate_sql)
         if must_exist and not self.engine.exists():
             raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
-        self.catalog = Catalog(self.engine)
         self._keeper = JobKeeper(self.catalog, "frontend", Silent())
         self.frontend = Frontend(self.catalog, self._keeper)
         self._control = Control(self.catalog, self._keeper)
@@ -129,39 +121,17 @@ class Lapse:
             for statement in session.parse(sql):
                 yield session.execute(statement, parameters)
 
-    # Looking
-
-    def policies(self) -> list[StoredPolicy]:
-        with self.catalog.reading() as connection:
-            return policies.list_policies(connection)
+    # Looking into tables
 
     def policy(self, table: str) -> StoredPolicy:
         """Raises NotFound for a table without one."""
         return self._stored(table)
 
-    def status(self) -> list[TableStatus]:
-        with self.catalog.reading() as connection:
-            return table_statuses(connection, self.engine.now(connection), self.engine)
-
-    def comments(self) -> list[CommentProblem]:
-        """Comments that ask for a policy and are not obeyed: proposals, and what is wrong. Changes nothing."""
-        with self.engine.connection() as connection:
-            return list(CommentReader(self.catalog).look(connection).problems)
-
-    def jobs(self) -> list[Job]:
-        """Jobs that are active now."""
-        with self.catalog.reading() as connection:
-            return stored_jobs.active_jobs(connection)
-
     def history(self, table: str | StoredPolicy | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
         """Jobs that are active or have ended, newest first."""
-        with self.catalog.reading() as connection:
-            name = None if table is None else self._stored(table).table
-            return stored_jobs.recent_jobs(connection, limit=limit, name=name)
-
-    def workers(self) -> list[WorkerRow]:
-        with self.catalog.reading() as connection:
-            return workers.list_workers(connection)
+        stored = None if table is None else self._stored(table)
+        with self.observe() as seen:
+            return seen.history(stored, limit=limit)
 
     def preview(
         self,
@@ -246,59 +216,14 @@ class Lapse:
         parts = policies.list_tables(connection, stored.id)
         return [self._keeper.declared(connection, stored, part.name_in(stored.table)) for part in parts]
 
-    def clock(self) -> datetime:
-        """The database's."""
-        with self.engine.connection() as connection:
-            return self.engine.now(connection)
-
-    def alive_since(self) -> datetime:
-        """A worker, or the owner of a task, whose heartbeat is older than this is taken for dead."""
-        with self.catalog.reading() as connection:
-            return silent_since(self.engine.now(connection), settings.load_settings(connection))
-
-    def health(self) -> list[PolicyHealth]:
-        """Whether each policy keeps its promise; without a scan."""
-        with self.catalog.reading() as connection:
-            return policy_healths(connection, self.engine.now(connection), self.engine)
-
-    def job(self, job_id: int) -> JobProgress:
-        """One job, active or ended. Raises NotFound."""
-        with self.catalog.reading() as connection:
-            found = stored_jobs.get_job(connection, job_id)
-            return jobs_progress(self.engine, connection, [found], self.engine.now(connection))[0]
-
-    def progress(self) -> list[JobProgress]:
-        """Jobs that are active now, with their tasks."""
-        with self.catalog.reading() as connection:
-            active = stored_jobs.active_jobs(connection)
-            return jobs_progress(self.engine, connection, active, self.engine.now(connection))
-
-    def deleted_per_day(self, days: int) -> dict[int, dict[date, int]]:
-        """Rows deleted on each of the last days: policy id → day in UTC → rows."""
-        with self.catalog.reading() as connection:
-            today = self.engine.now(connection).replace(hour=0, minute=0, second=0, microsecond=0)
-            return stored_jobs.deleted_per_day(connection, since=today - timedelta(days=days - 1))
-
-    def sizes(self) -> dict[int, Footprint]:
-        """Policy id → what the engine's counters say. A table that is gone is missing."""
-        with self.catalog.reading() as connection:
-            known = policies.list_policies(connection)
-            found = self.engine.footprints(connection, [stored.table for stored in known]) if known else {}
-        return {stored.id: found[stored.table] for stored in known if stored.table in found}
-
     def metrics(self) -> Metrics:
         """Counters for a worker to feed, and the state in the catalog, on one registry for Prometheus."""
         found = Metrics()
-        found.registry.register(CatalogCollector(self, self.engine.name))
+        found.registry.register(CatalogCollector(self))
         return found
 
-    def estimate_rows(self, job: Job) -> int:
-        """Roughly how many rows the job's table has, without a scan."""
-        with self.engine.connection() as connection:
-            return self.engine.estimate_rows(connection, self.engine.describe(connection, job.table))
-
     def doctor(self, *, repair: bool = False) -> list[Finding]:
-        return Doctor(self.catalog).examine(repair=repair)
+        return Doctor(self).examine(repair=repair)
 
     # Doing
 
@@ -324,7 +249,10 @@ class Lapse:
         return worker.run(only)
 
     def worker(self, listener: Listener | None = None) -> Worker:
-        return Worker(self.catalog, listener, gate_sql=self._gate_sql)
+        """What this object shows of the server's gauges is from then on what that worker goes by."""
+        worker = Worker(self.catalog, listener, gate_sql=self._gate_sql)
+        self._controller = worker.controller
+        return worker
 
     def background(self, listener: Listener | None = None) -> Background:
         """A worker in threads of this process: `with lapse.open(url).background(): …`, or `.start()` and `.stop()`.
@@ -429,15 +357,6 @@ class Lapse:
             ahead = str((self.engine.stopwatch(connection) - datetime.now(UTC)).total_seconds())
             meta.replace_fact(connection, meta.CLOCK_AHEAD, meta.read_fact(connection, meta.CLOCK_AHEAD), ahead)
             return settings.trust_clock(connection)
-
-    def clock_hold(self) -> str | None:
-        """Why the database's clock is not trusted, until a person confirms it."""
-        with self.catalog.reading() as connection:
-            return settings.load_settings(connection).clock_hold
-
-    def gauges(self) -> tuple[Reading, ...]:
-        """How strained the server is, as the controller sees it."""
-        return describe_gauges(self.catalog, self._gate_sql)
 
     def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
         return table if isinstance(table, StoredPolicy) else self._control.stored(table)

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection
-
-from lapse.app.status import DUE, TableStatus, table_statuses
+from lapse.app.status import DUE, TableStatus
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Engine
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.runner.promise import Health, Promise
@@ -98,9 +95,9 @@ class PolicyHealth:
         return self.lateness / self.promise
 
 
-def policy_healths(connection: Connection, now: datetime, engine: Engine) -> list[PolicyHealth]:
+def policy_healths(statuses: Sequence[TableStatus]) -> list[PolicyHealth]:
     by_policy: dict[int, list[TableStatus]] = {}
-    for status in table_statuses(connection, now, engine):
+    for status in statuses:
         by_policy.setdefault(status.stored.id, []).append(status)
     return [_health(parts) for parts in by_policy.values()]
 

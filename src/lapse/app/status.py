@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from lapse.catalog import jobs as stored_jobs
-from lapse.catalog import policies, settings, workers
+from lapse.catalog import policies
 from lapse.catalog.jobs import LastJobs
 from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.workers import WorkerRow
 from lapse.engines.base import Engine
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
-from lapse.runner.jobs import silent_since
+from lapse.runner.jobs import stale_before
 from lapse.runner.promise import Facts, Promise, promise
 
 DUE, GRACE, IDLE = "due", "grace", "idle"
@@ -68,20 +69,27 @@ class TableStatus:
         return self.left_behind.counts.skipped if self.left_behind else 0
 
 
-def table_statuses(connection: Connection, now: datetime, engine: Engine) -> list[TableStatus]:
-    """One row per physical table."""
-    current = settings.load_settings(connection)
-    active = {job.table_id: job for job in stored_jobs.active_jobs(connection)}
+def table_statuses(
+    connection: Connection,
+    engine: Engine,
+    *,
+    now: datetime,
+    settings: Settings,
+    stored: Sequence[StoredPolicy],
+    jobs: Sequence[Job],
+    workers: Sequence[WorkerRow],
+) -> list[TableStatus]:
+    """One row per physical table; `jobs` are the active ones."""
+    active = {job.table_id: job for job in jobs}
     last = stored_jobs.last_jobs(connection)
-    alive = silent_since(now, current)
-    beats = [worker.heartbeat_at for worker in workers.list_workers(connection)]
-    has_workers = any(beat >= alive for beat in beats)
+    beats = [worker.heartbeat_at for worker in workers]
+    has_workers = any(beat >= stale_before(now, settings) for beat in beats)
     signs = [*beats, *(job.started_at or job.created_at for job in active.values())]
-    if active and max(signs) < now - _beat_due(current):
+    if active and max(signs) < now - _beat_due(settings):
         # Nothing was written for a while. Their worker's own batches hold the lock for moments only.
         blocker = engine.write_blocker(connection)
         active = {key: replace(job, waiting_for=job.waiting_for or blocker) for key, job in active.items()}
-    by_policy = {stored.id: stored for stored in policies.list_policies(connection)}
+    by_policy = {each.id: each for each in stored}
     rows = [
         _status(
             Facts(
@@ -90,7 +98,7 @@ def table_statuses(connection: Connection, now: datetime, engine: Engine) -> lis
                 physical=physical,
                 job=active.get(physical.id),
                 last=last.get(physical.id, LastJobs()),
-                settings=current,
+                settings=settings,
                 has_workers=has_workers,
             )
         )

@@ -71,9 +71,9 @@ class TaskState:
 
 
 def claimable_tasks(
-    connection: Connection, *, silent_since: datetime, awake_at: datetime, jobs: Collection[int] | None = None
+    connection: Connection, *, stale_before: datetime, awake_at: datetime, jobs: Collection[int] | None = None
 ) -> list[Task]:
-    """Waiting tasks, and those whose owner has been silent since `silent_since`, in the order to try them.
+    """Waiting tasks, and those whose owner has been silent since `stale_before`, in the order to try them.
 
     A task that failed is left alone until its pause is over, by the server's real time: `awake_at`.
 
@@ -81,7 +81,7 @@ def claimable_tasks(
     starves the others. `jobs` limits the choice to these. Nothing is locked: some engines would lock all that were
     sorted.
     """
-    wanted = {"silent_since": silent_since, "awake_at": awake_at} | ({} if jobs is None else {"jobs": list(jobs)})
+    wanted = {"stale_before": stale_before, "awake_at": awake_at} | ({} if jobs is None else {"jobs": list(jobs)})
     rows = connection.execute(_claimable(limited=jobs is not None), wanted).mappings().all()
     return [_task(row, fence=row["fence"], owner=row["owner_id"]) for row in rows]
 
@@ -105,9 +105,9 @@ def lock_claims(connection: Connection) -> None:
     connection.execute(select(meta.c.value).with_for_update()).all()
 
 
-def running_tasks(connection: Connection, *, alive_since: datetime) -> int:
+def running_tasks(connection: Connection, *, stale_before: datetime) -> int:
     """Tasks at work in the whole fleet."""
-    query = select(func.count()).where(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since)
+    query = select(func.count()).where(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= stale_before)
     return int(connection.execute(query.select_from(task)).scalar_one())
 
 
@@ -249,10 +249,10 @@ def progress_of(connection: Connection, task_id: int) -> Progress:
     )
 
 
-def live_owners(connection: Connection, job_id: int, *, alive_since: datetime) -> int:
+def live_owners(connection: Connection, job_id: int, *, stale_before: datetime) -> int:
     """How many tasks of a job are being worked on right now."""
     query = select(func.count()).where(
-        task.c.job_id == job_id, task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= alive_since
+        task.c.job_id == job_id, task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at >= stale_before
     )
     return int(connection.execute(query.select_from(task)).scalar_one())
 
@@ -271,7 +271,7 @@ def _claimable(*, limited: bool) -> Select[Any]:
             task.c.status == TaskStatus.WAITING,
             or_(task.c.not_before.is_(None), task.c.not_before <= bindparam("awake_at")),
         ),
-        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < bindparam("silent_since")),
+        and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < bindparam("stale_before")),
     )
     query = select(task).join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
     if limited:

@@ -43,8 +43,8 @@ def remove_worker(connection: Connection, worker_id: str) -> None:
     connection.execute(delete(worker).where(worker.c.worker_id == worker_id))
 
 
-def forget_workers(connection: Connection, *, silent_since: datetime) -> int:
-    return connection.execute(delete(worker).where(worker.c.heartbeat_at < silent_since)).rowcount
+def forget_workers(connection: Connection, *, stale_before: datetime) -> int:
+    return connection.execute(delete(worker).where(worker.c.heartbeat_at < stale_before)).rowcount
 
 
 def list_workers(connection: Connection) -> list[WorkerRow]:

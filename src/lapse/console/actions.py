@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lapse.app import PolicyHealth
 from lapse.app.preview import outlook
-from lapse.console.desk import Desk
+from lapse.console.dashboard import Dashboard
 from lapse.errors import LapseError, NotFound
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
@@ -120,14 +120,15 @@ def offered_on_job(job: Job) -> list[Action]:
     return [JOB_ACTIONS[name] for name in ("resume" if job.control == JobAction.PAUSE else "pause", "cancel")]
 
 
-def numbers(desk: Desk, policy_id: int, action: Action) -> str | None:
+def numbers(dashboard: Dashboard, policy_id: int, action: Action) -> str | None:
     """What the question is about, in numbers; None where they cannot be had quickly."""
     if action.name not in ("run", "confirm"):
-        jobs = desk.policy(policy_id).health.jobs
+        with dashboard.look() as look:
+            jobs = look.policy(policy_id).health.jobs
         deleted = sum(job.counts.deleted for job in jobs)
         return f"Its active job has deleted {deleted:,} rows so far." if jobs else None
     try:
-        previews = desk.database.preview(desk.stored(policy_id))
+        previews = dashboard.database.preview(dashboard.stored(policy_id))
     except LapseError:
         return None
     found = outlook([each.survey for each in previews], [each.consequences for each in previews])
@@ -142,8 +143,8 @@ def find(actions: dict[str, Action], name: str) -> Action:
         raise NotFound(f"there is no action {name!r}", hint=f"known actions: {', '.join(actions)}") from None
 
 
-def act_on_table(desk: Desk, policy_id: int, action: Action, who: str) -> None:
-    stored, database = desk.stored(policy_id), desk.database
+def act_on_table(dashboard: Dashboard, policy_id: int, action: Action, who: str) -> None:
+    stored, database = dashboard.stored(policy_id), dashboard.database
     log.info("console: %s asked to %s table %s", who, action.name, stored.table)
     match action.name:
         case "run":
@@ -158,6 +159,6 @@ def act_on_table(desk: Desk, policy_id: int, action: Action, who: str) -> None:
             database.cancel(stored)
 
 
-def act_on_job(desk: Desk, job_id: int, action: Action, who: str) -> None:
+def act_on_job(dashboard: Dashboard, job_id: int, action: Action, who: str) -> None:
     log.info("console: %s asked to %s job %d", who, action.name, job_id)
-    desk.database.control(job_id, JobAction(action.name))
+    dashboard.database.control(job_id, JobAction(action.name))

@@ -15,7 +15,7 @@ from lapse.app.records import forecast_record, job_record, preview_record
 from lapse.console import actions, records
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS
 from lapse.console.charts import deleted_chart
-from lapse.console.desk import Desk
+from lapse.console.dashboard import Dashboard
 from lapse.console.dialects import declarations
 from lapse.console.listing import Listing
 from lapse.errors import InvalidValue
@@ -44,8 +44,8 @@ class Operation:
 
 
 class Api:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
         self.operations = self._operations()
 
     def routes(self) -> list[Route]:
@@ -77,7 +77,7 @@ class Api:
         def act(name: str) -> Callable[[Request], Any]:
             def handle(request: Request) -> Any:
                 who = request.state.visitor.who
-                actions.act_on_table(self._desk, request.path_params["policy_id"], TABLE_ACTIONS[name], who)
+                actions.act_on_table(self._dashboard, request.path_params["policy_id"], TABLE_ACTIONS[name], who)
                 return self._table(request)
 
             return handle
@@ -97,7 +97,7 @@ class Api:
         def act(name: str) -> Callable[[Request], Any]:
             def handle(request: Request) -> Any:
                 who = request.state.visitor.who
-                actions.act_on_job(self._desk, request.path_params["job_id"], JOB_ACTIONS[name], who)
+                actions.act_on_job(self._dashboard, request.path_params["job_id"], JOB_ACTIONS[name], who)
                 return self._job(request)
 
             return handle
@@ -114,55 +114,63 @@ class Api:
         ]
 
     def _overview(self, request: Request) -> Any:
-        return records.overview_record(self._desk.overview())
+        return records.overview_record(self._dashboard.overview())
 
     def _tables(self, request: Request) -> Any:
-        return [records.policy_record(view) for view in Listing().matching(self._desk.overview().policies)]
+        return [records.policy_record(view) for view in Listing().matching(self._dashboard.overview().policies)]
 
     def _table(self, request: Request) -> Any:
-        return records.policy_record(self._desk.policy(request.path_params["policy_id"]))
+        with self._dashboard.look() as look:
+            return records.policy_record(look.policy(request.path_params["policy_id"]))
 
     def _sql(self, request: Request) -> Any:
-        stored = self._desk.stored(request.path_params["policy_id"])
+        stored = self._dashboard.stored(request.path_params["policy_id"])
         return [records.declaration_record(each) for each in declarations(stored)]
 
     def _preview(self, request: Request) -> Any:
-        stored = self._desk.stored(request.path_params["policy_id"])
-        return [preview_record(each) for each in self._desk.database.preview(stored)]
+        stored = self._dashboard.stored(request.path_params["policy_id"])
+        return [preview_record(each) for each in self._dashboard.database.preview(stored)]
 
     def _forecast(self, request: Request) -> Any:
-        stored = self._desk.stored(request.path_params["policy_id"])
-        return forecast_record(self._desk.database.forecast(stored, ttl=request.query_params.get("ttl") or None))
+        stored = self._dashboard.stored(request.path_params["policy_id"])
+        return forecast_record(self._dashboard.database.forecast(stored, ttl=request.query_params.get("ttl") or None))
 
     def _deleted(self, request: Request) -> Any:
-        stored, database = self._desk.stored(request.path_params["policy_id"]), self._desk.database
-        per_day = database.deleted_per_day(CHART_DAYS).get(stored.id, {})
-        return records.chart_record(deleted_chart(database.clock(), per_day, CHART_DAYS))
+        with self._dashboard.look() as look:
+            stored = look.stored(request.path_params["policy_id"])
+            per_day = look.seen.deleted_per_day(CHART_DAYS).get(stored.id, {})
+            return records.chart_record(deleted_chart(look.now, per_day, CHART_DAYS))
 
     def _table_history(self, request: Request) -> Any:
-        stored = self._desk.stored(request.path_params["policy_id"])
-        return [job_record(job) for job in self._desk.history(stored, limit=_limit(request))]
+        limit = _limit(request)
+        with self._dashboard.look() as look:
+            stored = look.stored(request.path_params["policy_id"])
+            return [job_record(job) for job in look.seen.history(stored, limit=limit)]
 
     def _jobs(self, request: Request) -> Any:
-        return [records.live_job_record(live) for live in self._desk.jobs()]
+        with self._dashboard.look() as look:
+            return [records.live_job_record(live) for live in look.jobs]
 
     def _job(self, request: Request) -> Any:
-        progress = self._desk.database.job(request.path_params["job_id"])
-        return records.live_job_record(self._desk.live(progress))
+        with self._dashboard.look() as look:
+            return records.live_job_record(look.job(request.path_params["job_id"]))
 
     def _history(self, request: Request) -> Any:
-        return [job_record(job) for job in self._desk.history(limit=_limit(request))]
+        limit = _limit(request)
+        with self._dashboard.look() as look:
+            return [job_record(job) for job in look.seen.history(limit=limit)]
 
     def _workers(self, request: Request) -> Any:
-        workers = self._desk.workers()
-        alive = self._desk.alive(workers)
-        return [records.worker_record(worker, alive[worker.id]) for worker in workers]
+        with self._dashboard.look() as look:
+            seen = look.seen
+            return [records.worker_record(worker, seen.workers_alive[worker.id]) for worker in seen.workers]
 
     def _gauges(self, request: Request) -> Any:
-        return [records.gauge_record(reading) for reading in self._desk.database.gauges()]
+        with self._dashboard.look() as look:
+            return [records.gauge_record(reading) for reading in look.seen.gauges]
 
     def _settings(self, request: Request) -> Any:
-        current = self._desk.database.settings()
+        current = self._dashboard.database.settings()
         return [
             {"name": name, "value": current[name], "default": setting.default, "help": setting.help}
             for name, setting in SETTINGS.items()

@@ -19,7 +19,7 @@ from lapse.app import Lapse
 from lapse.console import openapi, probes
 from lapse.console import stores as store_pages
 from lapse.console.api import PREFIX, Api, json_response
-from lapse.console.desk import Desk
+from lapse.console.dashboard import Dashboard
 from lapse.console.guard import Guard, Proof, Visitor
 from lapse.console.options import Options
 from lapse.console.pages import Pages
@@ -61,24 +61,24 @@ def build(
     stores: Report | None = None,
 ) -> ASGIApp:
     signer = Signer(options.token)
-    desk = Desk(database, metrics, options, signer=signer, worker_id=worker_id, is_working=is_working)
-    pages, api = Pages(desk, has_stores=stores is not None), Api(desk)
+    dashboard = Dashboard(database, metrics, options, signer=signer, worker_id=worker_id, is_working=is_working)
+    pages, api = Pages(dashboard, has_stores=stores is not None), Api(dashboard)
     document = openapi.document(api.operations)
-    problems = _Problems(desk, pages)
+    problems = _Problems(dashboard, pages)
 
     def why_not_ready() -> str | None:
         try:
             database.clock()
         except LapseError:
             return "the database is unreachable"
-        return None if desk.is_working() else probes.STOPPING
+        return None if dashboard.is_working() else probes.STOPPING
 
     def described(request: Request) -> Response:
         return json_response(document)
 
     app = Starlette(
         routes=[
-            *probes.routes(desk.exposition, why_not_ready),
+            *probes.routes(dashboard.exposition, why_not_ready),
             Route(f"{PREFIX}/openapi.json", described),
             *api.routes(),
             *pages.routes(),
@@ -95,13 +95,13 @@ def build(
 
 
 class _Problems:
-    def __init__(self, desk: Desk, pages: Pages) -> None:
-        self._desk = desk
+    def __init__(self, dashboard: Dashboard, pages: Pages) -> None:
+        self._dashboard = dashboard
         self._pages = pages
 
     def lapse(self, request: Request, error: LapseError) -> Response:
-        hint = None if error.hint is None else self._desk.safe(error.hint)
-        return self._answer(request, _status(error), self._desk.safe(error.message), hint)
+        hint = None if error.hint is None else self._dashboard.safe(error.hint)
+        return self._answer(request, _status(error), self._dashboard.safe(error.message), hint)
 
     def http(self, request: Request, error: HTTPException) -> Response:
         title = "There is no such page" if error.status_code == 404 else error.detail
@@ -115,7 +115,9 @@ class _Problems:
         if request.url.path.startswith(PREFIX):
             return json_response({"error": title, "hint": hint}, status)
         if not hasattr(request.state, "visitor"):
-            request.state.visitor = Visitor(proof=Proof.LOCAL, session=self._desk.signer.start(time()), is_new=False)
+            request.state.visitor = Visitor(
+                proof=Proof.LOCAL, session=self._dashboard.signer.start(time()), is_new=False
+            )
         return self._pages.problem(request, status, title, hint)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from lapse.app.forecast import Forecast
-from lapse.console.desk import days
+from lapse.console.dashboard import days
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lapse.app import Health
-from lapse.console.desk import PolicyView
+from lapse.console.dashboard import PolicyView
 
 PAGE_ROWS = 25
 WORST_FIRST = (Health.BLOCKED, Health.LATE)

@@ -21,7 +21,7 @@ from lapse.app.records import expiry_words
 from lapse.console import actions, words
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
 from lapse.console.charts import deleted_chart, forecast_chart
-from lapse.console.desk import Desk, LiveJob
+from lapse.console.dashboard import Dashboard, LiveJob
 from lapse.console.dialects import declarations
 from lapse.console.listing import Listing
 from lapse.errors import Refused, UsageError
@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 
 class Pages:
-    def __init__(self, desk: Desk, *, has_stores: bool = False) -> None:
-        self._desk = desk
+    def __init__(self, dashboard: Dashboard, *, has_stores: bool = False) -> None:
+        self._dashboard = dashboard
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
@@ -58,10 +58,10 @@ class Pages:
         self._templates.filters["expiry"] = expiry_words
         self._templates.globals |= {
             "version": __version__,
-            "place": desk.place,
-            "options": desk.options,
+            "place": dashboard.place,
+            "options": dashboard.options,
             "has_stores": has_stores,
-            "comment": COMMENTS.get(desk.database.engine.dialect),
+            "comment": COMMENTS.get(dashboard.database.engine.dialect),
         }
 
     def routes(self) -> list[Route]:
@@ -84,43 +84,43 @@ class Pages:
     # Looking. Plain functions: Starlette runs them in threads, as they wait for the database.
 
     def overview(self, request: Request) -> Response:
-        view, listing = self._desk.overview(), Listing.read(request.query_params)
+        view, listing = self._dashboard.overview(), Listing.read(request.query_params)
         matching = listing.matching(view.policies)
         rows = listing.shown(matching)
         confirm = TABLE_ACTIONS["confirm"]
         return self.page(request, "overview", view=view, listing=listing, matching=matching, rows=rows, confirm=confirm)
 
     def jobs(self, request: Request) -> Response:
-        return self.page(
-            request,
-            "jobs",
-            now=self._desk.database.clock(),
-            jobs=self._desk.jobs(),
-            history=[job for job in self._desk.history(limit=HISTORY) if not job.status.is_active],
-            known=self._known(),
-        )
-
-    def _known(self) -> set[int]:
-        return {view.health.stored.id for view in self._desk.overview().policies}
+        with self._dashboard.look() as look:
+            values: dict[str, Any] = {
+                "now": look.now,
+                "jobs": look.jobs,
+                "history": [job for job in look.seen.history(limit=HISTORY) if not job.status.is_active],
+                "known": look.policy_ids,
+            }
+        return self.page(request, "jobs", **values)
 
     def job(self, request: Request) -> Response:
-        live = self._job(request)
+        with self._dashboard.look() as look:
+            live = look.job(request.path_params["job_id"])
+            now, has_table = look.now, live.progress.job.policy_id in look.policy_ids
         return self.page(
             request,
             "job",
-            now=self._desk.database.clock(),
+            now=now,
             live=live,
             times=_times(live),
-            has_table=live.progress.job.policy_id in self._known(),
+            has_table=has_table,
             offered=actions.offered_on_job(live.progress.job),
             said=self._said(request, JOB_ACTIONS, str(live.progress.job.table)),
         )
 
     def table(self, request: Request) -> Response:
-        view = self._desk.policy(request.path_params["policy_id"])
-        stored, database = view.health.stored, self._desk.database
-        now = database.clock()
-        chart = deleted_chart(now, database.deleted_per_day(CHART_DAYS).get(stored.id, {}), CHART_DAYS)
+        with self._dashboard.look() as look:
+            view, now, live_jobs = look.policy(request.path_params["policy_id"]), look.now, look.jobs
+            stored = view.health.stored
+            per_day = look.seen.deleted_per_day(CHART_DAYS).get(stored.id, {})
+            history = [job for job in look.seen.history(stored, limit=HISTORY) if not job.status.is_active]
         ids = {job.id for job in view.health.jobs}
         return self.page(
             request,
@@ -128,36 +128,42 @@ class Pages:
             now=now,
             view=view,
             stored=stored,
-            jobs=[job for job in self._desk.jobs() if job.progress.job.id in ids],
-            history=[job for job in self._desk.history(stored, limit=HISTORY) if not job.status.is_active],
+            jobs=[job for job in live_jobs if job.progress.job.id in ids],
+            history=history,
             declarations=declarations(stored),
-            chart=chart,
+            chart=deleted_chart(now, per_day, CHART_DAYS),
             offered=actions.offered_on_table(view.health),
             said=self._said(request, TABLE_ACTIONS, str(stored.table)),
         )
 
     def preview(self, request: Request) -> Response:
         """Counts on demand only: where no index serves, it reads the table."""
-        stored = self._desk.stored(request.path_params["policy_id"])
-        return self.page(request, "preview", stored=stored, previews=self._desk.database.preview(stored))
+        stored = self._dashboard.stored(request.path_params["policy_id"])
+        return self.page(request, "preview", stored=stored, previews=self._dashboard.database.preview(stored))
 
     def forecast(self, request: Request) -> Response:
         """Asked for by the table's page after it is there: an estimate, but not for nothing."""
-        stored = self._desk.stored(request.path_params["policy_id"])
+        stored = self._dashboard.stored(request.path_params["policy_id"])
         ttl = request.query_params.get("ttl", "").strip() or None
         problem = None
         try:
-            found = self._desk.database.forecast(stored, ttl=ttl)
+            found = self._dashboard.database.forecast(stored, ttl=ttl)
         except UsageError as error:
             # The form stays, with what was typed, and so does the chart of the policy as it is.
-            problem, found = error.message, self._desk.database.forecast(stored)
+            problem, found = error.message, self._dashboard.database.forecast(stored)
         values = {"forecast": found, "chart": forecast_chart(found), "ttl": ttl or "", "problem": problem}
         return self.page(request, "forecast", status=200 if problem is None else 400, stored=stored, **values)
 
     def fleet(self, request: Request) -> Response:
-        database = self._desk.database
-        workers = self._desk.workers()
-        jobs = self._desk.jobs()
+        with self._dashboard.look() as look:
+            jobs, seen = look.jobs, look.seen
+            values: dict[str, Any] = {
+                "now": look.now,
+                "workers": seen.workers,
+                "alive": seen.workers_alive,
+                "gauges": seen.gauges,
+                "mode": seen.settings.mode,
+            }
         at_work: dict[str, list[Any]] = {}
         for live in jobs:
             for state in live.progress.tasks:
@@ -166,18 +172,14 @@ class Pages:
         return self.page(
             request,
             "fleet",
-            now=database.clock(),
-            workers=workers,
-            alive=self._desk.alive(workers),
             at_work=at_work,
             waiting=sum(state.task.status == "waiting" for live in jobs for state in live.progress.tasks),
-            own=self._desk.worker_id,
-            gauges=database.gauges(),
-            mode=database.settings()["lapse_mode"],
+            own=self._dashboard.worker_id,
+            **values,
         )
 
     def settings(self, request: Request) -> Response:
-        current = self._desk.database.settings()
+        current = self._dashboard.database.settings()
         rows = [(setting, current[name]) for name, setting in SETTINGS.items()]
         said = request.query_params.get("said", "")
         return self.page(request, "settings", rows=rows, said=said if said in SETTINGS else None)
@@ -186,9 +188,9 @@ class Pages:
 
     def ask_about_table(self, request: Request) -> Response:
         action = actions.find(TABLE_ACTIONS, request.path_params["action"])
-        stored = self._desk.stored(request.path_params["policy_id"])
+        stored = self._dashboard.stored(request.path_params["policy_id"])
         self._require_actions()
-        said = actions.numbers(self._desk, stored.id, action)
+        said = actions.numbers(self._dashboard, stored.id, action)
         return self._ask(request, action, str(stored.table), f"/tables/{stored.id}", said)
 
     def ask_about_job(self, request: Request) -> Response:
@@ -204,9 +206,9 @@ class Pages:
         who = request.state.visitor.who
         log.info("console: %s asked to set %s to %s", who, name, "its default" if reset else repr(value))
         if reset:
-            await run_in_threadpool(self._desk.database.reset_setting, name)
+            await run_in_threadpool(self._dashboard.database.reset_setting, name)
         else:
-            await run_in_threadpool(self._desk.database.set_setting, name, value)
+            await run_in_threadpool(self._dashboard.database.set_setting, name, value)
         return RedirectResponse(f"/settings?said={name}", 303)
 
     async def act_on_table(self, request: Request) -> Response:
@@ -220,22 +222,22 @@ class Pages:
         return await self._act(request, action, f"/jobs/{job_id}", actions.act_on_job, job_id)
 
     async def _act(
-        self, request: Request, action: Action, back: str, act: Callable[[Desk, int, Action, str], None], key: int
+        self, request: Request, action: Action, back: str, act: Callable[[Dashboard, int, Action, str], None], key: int
     ) -> Response:
         await self._form(request)
-        await run_in_threadpool(act, self._desk, key, action, request.state.visitor.who)
+        await run_in_threadpool(act, self._dashboard, key, action, request.state.visitor.who)
         return RedirectResponse(f"{back}?said={action.name}", 303)
 
     async def _form(self, request: Request) -> dict[str, list[str]]:
         """What was sent, from a page of this session. Raises Refused."""
         body = await request.body()
         form = parse_qs(body[:MAX_FORM_BYTES].decode(errors="replace"), keep_blank_values=True)
-        if not self._desk.signer.is_form_token(request.state.visitor.session, form.get("csrf", [""])[0]):
+        if not self._dashboard.signer.is_form_token(request.state.visitor.session, form.get("csrf", [""])[0]):
             raise Refused("this form is out of date", hint="go back, reload the page and try again")
         return form
 
     def _require_actions(self) -> None:
-        if not self._desk.options.allow_actions:
+        if not self._dashboard.options.allow_actions:
             raise Refused("this console is read-only", hint="start it with --allow-actions")
 
     def _ask(self, request: Request, action: Action, table: str, back: str, numbers: str | None = None) -> Response:
@@ -243,7 +245,8 @@ class Pages:
         return self.page(request, "confirm", action=action, table=table, back=back, numbers=numbers)
 
     def _job(self, request: Request) -> LiveJob:
-        return self._desk.live(self._desk.database.job(request.path_params["job_id"]))
+        with self._dashboard.look() as look:
+            return look.job(request.path_params["job_id"])
 
     @staticmethod
     def _said(request: Request, known: dict[str, Action], table: str) -> str | None:
@@ -254,7 +257,10 @@ class Pages:
         live = request.headers.get("hx-request") == "true"
         template = self._templates.get_template(f"{'_' if live else ''}{name}.html")
         text = template.render(
-            page=name, csrf=self._desk.signer.form_token(request.state.visitor.session), path=request.url.path, **values
+            page=name,
+            csrf=self._dashboard.signer.form_token(request.state.visitor.session),
+            path=request.url.path,
+            **values,
         )
         if live and name in LIVE:
             return _refreshed(request, text)

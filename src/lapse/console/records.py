@@ -9,7 +9,7 @@ from lapse.app.records import Record, expiry_words, job_record, table_record
 from lapse.catalog.tasks import TaskState
 from lapse.catalog.workers import WorkerRow
 from lapse.console.charts import Chart
-from lapse.console.desk import LiveJob, Overview, PolicyView
+from lapse.console.dashboard import LiveJob, Overview, PolicyView
 from lapse.console.dialects import Declaration
 from lapse.runner.controller import Reading
 from lapse.runner.promise import Health

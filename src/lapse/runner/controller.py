@@ -42,6 +42,8 @@ YIELDING_SECONDS = 1.0
 """Between two looks at the gauges under foreground load."""
 STALE_SECONDS = 1.0
 """A task that begins after nothing was at work for this long waits for a new reading."""
+CURRENT_SECONDS = 2 * YIELDING_SECONDS
+"""A reading no older than this is shown as the present one."""
 GROW_AFTER_SECONDS = 2.0
 """A further task is tried after this long without strain."""
 HEAD_START = 2
@@ -142,6 +144,13 @@ class Controller(Service):
         finally:
             # A database that is unreachable now is met again by the tasks that need it.
             self._known.set()
+
+    def current_readings(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
+        """Those that tasks go by, where some are at work; otherwise the gauges are read now."""
+        with self._lock:
+            if monotonic() - self._read_at <= CURRENT_SECONDS:
+                return self.readings
+        return self._look(connection, current)
 
     def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
         gauges = self._catalog.engine.gauges(connection, current)
@@ -294,13 +303,3 @@ class _Growth:
             return
         self._rate = rate
         self.tasks += 1
-
-
-def describe_gauges(catalog: Catalog, gate_sql: str | None) -> tuple[Reading, ...]:
-    """One reading of every gauge, for people."""
-    controller = Controller(catalog, gate_sql)
-    try:
-        controller.run_once()
-    except LapseError:
-        return ()
-    return controller.readings

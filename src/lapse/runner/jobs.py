@@ -69,7 +69,7 @@ def trouble_of(obstacle: Blocked) -> str:
     return f"{obstacle.message}; {obstacle.hint}" if obstacle.hint else obstacle.message
 
 
-def silent_since(now: datetime, current: Settings) -> datetime:
+def stale_before(now: datetime, current: Settings) -> datetime:
     return now - MISSED_BEATS * timedelta(seconds=current.heartbeat_interval.approximate_seconds)
 
 
@@ -298,7 +298,7 @@ class JobKeeper:
         elif verdict.status is None:
             if job.status is JobStatus.PAUSED:
                 stored_jobs.mark_job(connection, job.id, JobStatus.WAITING, None, now)
-        elif tasks.live_owners(connection, job.id, alive_since=silent_since(now, current)):
+        elif tasks.live_owners(connection, job.id, stale_before=stale_before(now, current)):
             stored_jobs.mark_job(connection, job.id, JobStatus.CANCELLING, verdict.reason, now)
         else:
             return self._finish(connection, job, verdict.status, verdict.reason, now)

@@ -300,7 +300,7 @@ class Scheduler:
         if is_due:
             with self._catalog.writing() as connection:
                 stored_jobs.forget_jobs(connection, before=before)
-                workers.forget_workers(connection, silent_since=now - WORKER_MEMORY)
+                workers.forget_workers(connection, stale_before=now - WORKER_MEMORY)
 
 
 def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now: datetime) -> bool:

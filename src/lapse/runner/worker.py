@@ -25,7 +25,7 @@ from lapse.model.settings import AUTO, Settings
 from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, Silent
-from lapse.runner.jobs import JobKeeper, silent_since
+from lapse.runner.jobs import JobKeeper, stale_before
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.outage import Outage
 from lapse.runner.policy_manager import fingerprint
@@ -116,8 +116,8 @@ class Worker:
         self._listener = listener or Silent()
         self._keeper = JobKeeper(catalog, self.id, self._listener)
         self._scheduler = Scheduler(catalog, self._keeper)
-        self._controller = Controller(catalog, gate_sql)
-        self._supervisor = Supervisor(catalog, self.id, self._controller, self._keeper)
+        self.controller = Controller(catalog, gate_sql)
+        self._supervisor = Supervisor(catalog, self.id, self.controller, self._keeper)
         self._counter = RowCounter(catalog, self._keeper, self._supervisor)
         self._thread_count = 1
         self._slot_count = 1
@@ -234,12 +234,12 @@ class Worker:
                 threads[number].start()
 
     def _start(self) -> None:
-        for service in (self._supervisor, self._counter, self._controller):
+        for service in (self._supervisor, self._counter, self.controller):
             service.on_failure = self._listener.service_failed
             service.start()
 
     def _close(self) -> None:
-        for service in (self._controller, self._counter, self._supervisor):
+        for service in (self.controller, self._counter, self._supervisor):
             service.close()
 
     def work_once(self, jobs: Collection[int] | None = None) -> Job | None:
@@ -272,7 +272,7 @@ class Worker:
             # Asked to stop between the claim and the watch: `stop` could not know of this runner.
             runner.stop()
         try:
-            with self._controller.at_work():
+            with self.controller.at_work():
                 return runner.run()
         finally:
             self._supervisor.release(runner)
@@ -344,15 +344,15 @@ class Worker:
             seen = self._wait_for_round(seen)
 
     def _may_work(self, number: int) -> bool:
-        return not self._stop.is_set() and number < self._controller.allowed_tasks(self._thread_count)
+        return not self._stop.is_set() and number < self.controller.allowed_tasks(self._thread_count)
 
     def _still_worked_on(self, wanted: Collection[int]) -> bool:
         """Is any worker, here or elsewhere, at work on these jobs?"""
         with self._catalog.reading() as connection:
             now = self._engine.now(connection)
-            alive = silent_since(now, settings.load_settings(connection))
+            alive = stale_before(now, settings.load_settings(connection))
             active = [job for job in stored_jobs.active_jobs(connection) if job.id in wanted]
-            live = any(tasks.live_owners(connection, job.id, alive_since=alive) for job in active)
+            live = any(tasks.live_owners(connection, job.id, stale_before=alive) for job in active)
         for job in active:
             self._keeper.settle(job.id)
         return live or any(job.status in (JobStatus.WAITING, JobStatus.RUNNING) for job in active)
@@ -363,14 +363,14 @@ class Worker:
             current = settings.load_settings(connection)
             awake = self._engine.stopwatch(connection)
             now = awake if self._engine.clock is None else self._engine.now(connection)
-            alive = silent_since(now, current)
-            found = tasks.claimable_tasks(connection, silent_since=alive, awake_at=awake, jobs=jobs)
+            alive = stale_before(now, current)
+            found = tasks.claimable_tasks(connection, stale_before=alive, awake_at=awake, jobs=jobs)
         if not found:
             return None
         with self._catalog.writing(durable=False) as connection:
             if current.running_tasks != AUTO:
                 tasks.lock_claims(connection)
-                if tasks.running_tasks(connection, alive_since=alive) >= current.running_tasks:
+                if tasks.running_tasks(connection, stale_before=alive) >= current.running_tasks:
                     return None
             task = tasks.claim_task(connection, found, owner=self.id, now=now)
             if task is not None:
@@ -400,7 +400,7 @@ class Worker:
                 statement_seconds=claim.settings.statement_timeout.approximate_seconds,
             ),
             slots=self._slots,
-            controller=self._controller,
+            controller=self.controller,
             locks=self._locks,
             listener=self._listener,
             learned_size=self._learned_sizes.get(job.table_id),

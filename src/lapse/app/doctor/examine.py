@@ -10,8 +10,9 @@ from sqlalchemy import Connection
 
 from lapse.app.doctor.checkup import check_up
 from lapse.app.doctor.finding import Finding, Level
-from lapse.app.health import PolicyHealth, policy_healths
-from lapse.catalog import Catalog, jobs, policies, workers
+from lapse.app.health import PolicyHealth
+from lapse.app.observer import Observer
+from lapse.catalog import jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared, Engine
 from lapse.errors import (
@@ -83,9 +84,10 @@ def _ranked(findings: list[Finding]) -> list[Finding]:
 
 
 class Doctor:
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._engine = catalog.engine
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._catalog = catalog = observer.catalog
+        self._engine = observer.engine
         self._manager = PolicyManager(catalog)
         self._keeper = JobKeeper(catalog, "doctor", Silent())
 
@@ -106,11 +108,10 @@ class Doctor:
                 return findings
             raise
         findings += self._strays(repair=repair)
-        with self._catalog.reading() as connection:
-            found_healths = policy_healths(connection, self._engine.now(connection), self._engine)
-            healths = {health.stored.id: health for health in found_healths}
-            has_workers = bool(workers.list_workers(connection))
-            known = policies.list_policies(connection)
+        with self._observer.observe() as seen:
+            healths = {health.stored.id: health for health in seen.healths}
+            has_workers = bool(seen.workers)
+            known = seen.policies
         for stored in sorted(known, key=lambda each: str(each.table)):
             try:
                 found = list(self._examine_policy(stored, repair=repair))

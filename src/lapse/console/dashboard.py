@@ -1,26 +1,26 @@
-"""What the pages and the API look at: the facade, with a short memory for what is costly to ask."""
+"""What the pages and the API show: one look at the database each, with a short memory for what is costly to ask."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cached_property
 from threading import Lock
 from time import monotonic
 
 from prometheus_client import generate_latest
 
-from lapse.app import JobProgress, Lapse, PolicyHealth
+from lapse.app import JobProgress, Lapse, Observation, PolicyHealth
 from lapse.catalog.policies import StoredPolicy
-from lapse.catalog.workers import WorkerRow
 from lapse.console.options import Options
 from lapse.console.session import Signer
 from lapse.engines.base import Footprint
-from lapse.errors import CatalogMissing, NotFound
+from lapse.errors import NotFound
 from lapse.metrics import Metrics
-from lapse.model.job import Job
 from lapse.model.secret import mask
 
 SIZE_SECONDS = 60.0
@@ -100,7 +100,7 @@ class Overview:
         return ", ".join(parts) + "."
 
 
-class Desk:
+class Dashboard:
     def __init__(
         self,
         database: Lapse,
@@ -135,55 +135,20 @@ class Desk:
     def exposition(self) -> bytes:
         return generate_latest(self._metrics.registry)
 
+    @contextmanager
+    def look(self) -> Iterator[Look]:
+        """One connection for everything that a page or an answer shows."""
+        with self.database.observe(may_be_empty=True) as seen:
+            yield Look(self, seen)
+
     def overview(self) -> Overview:
-        now = self.database.clock()
-        try:
-            healths = self.database.health()
-        except CatalogMissing:
-            return Overview(now=now, policies=(), jobs=(), workers_alive=0, workers=0)
-        per_day = self.database.deleted_per_day(SPARK_DAYS)
-        workers = self.database.workers()
-        return Overview(
-            now=now,
-            policies=tuple(self._view(each, per_day.get(each.stored.id, {}), now) for each in healths),
-            jobs=self.jobs(),
-            workers_alive=sum(self.alive(workers).values()),
-            workers=len(workers),
-        )
-
-    def _view(self, health: PolicyHealth, per_day: dict[date, int], now: datetime) -> PolicyView:
-        footprint = self.sizes().get(health.stored.id, Footprint())
-        return PolicyView(health=health, footprint=footprint, per_day=tuple(per_day.get(day, 0) for day in days(now)))
-
-    def policy(self, policy_id: int) -> PolicyView:
-        """Raises NotFound."""
-        found = next((view for view in self.overview().policies if view.health.stored.id == policy_id), None)
-        if found is None:
-            raise NotFound("there is no such policy, or it was removed", hint="the overview lists the policies")
-        return found
+        with self.look() as look:
+            return look.overview
 
     def stored(self, policy_id: int) -> StoredPolicy:
-        return self.policy(policy_id).health.stored
-
-    def history(self, stored: StoredPolicy | None = None, *, limit: int) -> list[Job]:
-        try:
-            return self.database.history(stored, limit=limit)
-        except CatalogMissing:
-            return []
-
-    def workers(self) -> list[WorkerRow]:
-        try:
-            return self.database.workers()
-        except CatalogMissing:
-            return []
-
-    def jobs(self) -> tuple[LiveJob, ...]:
-        try:
-            found = self.database.progress()
-        except CatalogMissing:
-            return ()
-        self._pace.forget_others({progress.job.id for progress in found})
-        return tuple(self.live(progress) for progress in found)
+        """Raises NotFound."""
+        with self.look() as look:
+            return look.stored(policy_id)
 
     def live(self, progress: JobProgress) -> LiveJob:
         if not progress.job.status.is_active:
@@ -191,18 +156,75 @@ class Desk:
         recent = self._pace.rate(progress.job.id, progress.job.counts.deleted, monotonic())
         return LiveJob(progress=progress, rate=progress.rate if recent is None else recent)
 
-    def alive(self, workers: list[WorkerRow]) -> dict[str, bool]:
-        """Worker → is its heartbeat recent?"""
-        if not workers:
-            return {}
-        since = self.database.alive_since()
-        return {worker.id: worker.heartbeat_at >= since for worker in workers}
+    def forget_other_jobs(self, job_ids: set[int]) -> None:
+        self._pace.forget_others(job_ids)
 
-    def sizes(self) -> Sizes:
+    def sizes(self, seen: Observation) -> Sizes:
         with self._lock:
             if monotonic() - self._sized_at > SIZE_SECONDS:
-                self._sizes, self._sized_at = self.database.sizes(), monotonic()
+                self._sizes, self._sized_at = seen.sizes, monotonic()
             return self._sizes
+
+
+class Look:
+    """One observation of the database, as the console shows it."""
+
+    def __init__(self, dashboard: Dashboard, seen: Observation) -> None:
+        self._dashboard = dashboard
+        self.seen = seen
+
+    @property
+    def now(self) -> datetime:
+        return self.seen.now
+
+    @cached_property
+    def overview(self) -> Overview:
+        per_day = self.seen.deleted_per_day(SPARK_DAYS)
+        return Overview(
+            now=self.now,
+            policies=tuple(self._view(each, per_day.get(each.stored.id, {})) for each in self.seen.healths),
+            jobs=self.jobs,
+            workers_alive=sum(self.seen.workers_alive.values()),
+            workers=len(self.seen.workers),
+        )
+
+    def _view(self, health: PolicyHealth, per_day: dict[date, int]) -> PolicyView:
+        footprint = self._dashboard.sizes(self.seen).get(health.stored.id, Footprint())
+        shown = tuple(per_day.get(day, 0) for day in days(self.now))
+        return PolicyView(health=health, footprint=footprint, per_day=shown)
+
+    def policy(self, policy_id: int) -> PolicyView:
+        """Raises NotFound."""
+        found = next((view for view in self.overview.policies if view.health.stored.id == policy_id), None)
+        if found is None:
+            raise _no_policy()
+        return found
+
+    def stored(self, policy_id: int) -> StoredPolicy:
+        """Raises NotFound."""
+        found = next((stored for stored in self.seen.policies if stored.id == policy_id), None)
+        if found is None:
+            raise _no_policy()
+        return found
+
+    @property
+    def policy_ids(self) -> set[int]:
+        return {stored.id for stored in self.seen.policies}
+
+    @cached_property
+    def jobs(self) -> tuple[LiveJob, ...]:
+        """Active ones."""
+        found = self.seen.progress
+        self._dashboard.forget_other_jobs({progress.job.id for progress in found})
+        return tuple(self._dashboard.live(progress) for progress in found)
+
+    def job(self, job_id: int) -> LiveJob:
+        """Active or ended. Raises NotFound."""
+        return self._dashboard.live(self.seen.job(job_id))
+
+
+def _no_policy() -> NotFound:
+    return NotFound("there is no such policy, or it was removed", hint="the overview lists the policies")
 
 
 def days(now: datetime, count: int = SPARK_DAYS) -> list[date]:
