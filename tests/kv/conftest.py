@@ -37,6 +37,17 @@ KINDS = [
 ]
 
 
+def settle(store: Store) -> None:
+    """Move the rows to table files, as time would."""
+    adapted: Any = store
+    if isinstance(adapted._inner, RocksStore):
+        adapted._inner.handle.flush()
+        return
+    slatedb = load()
+    options = slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE)
+    adapted._runner.run(adapted._inner.handle.flush_with_options(options))
+
+
 class Opener:
     """Opens the test's store, again and again; the clock is the same throughout."""
 
@@ -58,16 +69,6 @@ class Opener:
         store = lapse.kv.open(self.url, **(defaults | options))
         self._open.append(store)
         return store
-
-    def settle(self, store: Store) -> None:
-        """Move the rows to table files, as time would."""
-        adapted: Any = store
-        if isinstance(adapted._inner, RocksStore):
-            adapted._inner.handle.flush()
-            return
-        slatedb = load()
-        options = slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE)
-        adapted._runner.run(adapted._inner.handle.flush_with_options(options))
 
     def close(self) -> None:
         for store in self._open:

@@ -29,12 +29,13 @@ _AUTHORIZATION = re.compile(
 
 class Bucket:
     """Objects by key; `lock` makes a conditional put one step. Those in `undeletable` stay, as under a retention rule.
-    With `read_error` the answer to every read of an object by other clients than SlateDB's is this status."""
+    While `answers` is clear, no read of an object is answered."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.undeletable: set[str] = set()
-        self.read_error: int | None = None
+        self.answers = threading.Event()
+        self.answers.set()
         self.forgeries = 0
         self.modified: dict[str, str] = {}
         self.lock = threading.Lock()
@@ -108,10 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._key:
             self._answer(200, self._listing().encode())
             return
+        self.bucket.answers.wait()
         body = self.bucket.objects.get(self._key)
-        if self.bucket.read_error is not None and "Python" in self.headers.get("User-Agent", ""):
-            self._answer(self.bucket.read_error, _error("AccessDenied"))
-        elif body is None:
+        if body is None:
             self._answer(404, _error("NoSuchKey"))
         elif self.headers.get("If-None-Match") == _etag(body):
             self._answer(304, etag=_etag(body))
@@ -199,6 +199,7 @@ def serving() -> Iterator[Bucket]:
     try:
         yield bucket
     finally:
+        bucket.answers.set()
         server.shutdown()
         server.server_close()
         thread.join()

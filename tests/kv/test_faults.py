@@ -13,7 +13,7 @@ import pytest
 from lapse.clock import ManualClock
 from lapse.errors import LapseError
 from lapse.kv import Store, Ttl
-from tests.kv.conftest import Opener
+from tests.kv.conftest import Opener, settle
 from tests.kv.faults import bad_block, full, lost_file, small_disk
 
 HOUR = timedelta(hours=1)
@@ -40,7 +40,7 @@ def fill(opener: Opener, tmp_path_factory: pytest.TempPathFactory) -> Fill:
             store = opener()
             store.put_many([(key(i), b"value %08d " % i * 3) for i in range(ROWS) if i not in short], ttl=Ttl.NO_EXPIRY)
             store.put_many([(key(i), b"value %08d " % i * 3) for i in short], ttl="1 hour")
-            opener.settle(store)
+            settle(store)
             store.close()
             shutil.copytree(opener.path, made)
         else:

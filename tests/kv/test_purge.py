@@ -17,7 +17,7 @@ import lapse.kv
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue
 from lapse.kv import Store, Ttl
-from tests.kv.conftest import Kind, Opener
+from tests.kv.conftest import Kind, Opener, settle
 
 HOUR = timedelta(hours=1)
 SECRET = b"a secret that must not outlive its hour"
@@ -265,7 +265,7 @@ def test_a_row_that_was_deleted_before_it_expired(opener: Opener, clock: ManualC
     """Its table holds nothing of it, only keys on both sides, and need not be replaced by another one."""
     store = opener()
     store.put_many([(b"a", b"v"), (b"c", b"v")], ttl=Ttl.NO_EXPIRY)
-    opener.settle(store)
+    settle(store)
     store.put(b"b", b"v", ttl="1 minute")
     store.delete(b"b")
     clock.advance(HOUR)

@@ -20,7 +20,7 @@ from lapse.clock import ManualClock
 from lapse.errors import ClockAhead, ClockBehind, DatabaseError, DatabaseUnavailable, LapseError, StoreClosed
 from lapse.kv import Store, Ttl
 from lapse.kv.format import WRITTEN_KEY
-from tests.kv.conftest import START, Opener
+from tests.kv.conftest import START, Opener, settle
 from tests.kv.faults import full, small_disk
 from tests.kv.test_lifecycle import overwrite_own_key, write_raw_row
 
@@ -133,6 +133,20 @@ class TestCallers:
         assert store.merge(b"k", b"1") + store.merge(b"k", b"2") == b"112"
         assert store.get(b"other") == b"2"
 
+    def test_a_get_inside_an_event_loop(self, store: Store, clock: ManualClock) -> None:
+        """It waits in the thread of the loop, and the loop goes on. Reads alone move the store's time, too."""
+        store.put(b"k", b"v")
+        clock.advance(HOUR)
+
+        async def look() -> bytes | None:
+            found = [store.get(b"k"), store.get(b"none"), store.get(b"k")]
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop().is_running()
+            return b"".join(value for value in found if value)
+
+        assert asyncio.run(look()) == b"vv"
+        assert store.stats().clock_mark == clock.now()
+
     def test_a_batch_that_is_refused_keeps_its_writes(self, store: Store, clock: ManualClock) -> None:
         batch = store.batch()
         batch.put(b"a", b"1", ttl=START + HOUR)
@@ -206,7 +220,7 @@ class TestPurging:
         """A store that was not closed, then opened and closed, and only then purged."""
         store = opener()
         store.put(b"k", b"v", ttl="1 hour")
-        opener.settle(store)
+        settle(store)
         store.close()
         overwrite_own_key(opener, WRITTEN_KEY, b"")  # as if the process had been killed
         opener().close()
@@ -259,7 +273,7 @@ class TestPurging:
         store.purge()  # cuts the keys into units
         store.put_many([(b"address-%06d@example.org" % i, b"v" * 30) for i in range(0, 50_000, 2)], ttl="1 hour")
         store.put(b"address-000002@example.org", b"v", ttl="1 hour")
-        opener.settle(store)
+        settle(store)
         clock.advance(HOUR)
         store.purge()  # cuts them anew, before the rows' bytes are gone
         clock.advance(timedelta(days=30))
@@ -268,7 +282,7 @@ class TestPurging:
         assert result.complete, result
         # Once more: an engine that could forget its manifests only once would still have the bounds of these.
         store.put_many([(b"address-%06d@example.org" % i, b"w" * 30) for i in range(1000)], ttl="1 hour")
-        opener.settle(store)
+        settle(store)
         clock.advance(HOUR)
         result = store.purge(within="60 seconds")
         assert (result.complete, result.purged) == (True, 1000), result
@@ -293,7 +307,7 @@ class TestPurging:
         store = opener()
         store.put_many([(b"k%05d" % i, b"v") for i in range(2000)], ttl="90 days")
         store.put(b"k00007", b"a secret that is known by its key", ttl="1 hour")
-        opener.settle(store)
+        settle(store)
         clock.advance(HOUR)
         with store.snapshot():
             assert not store.purge(within="1 second").complete
@@ -319,10 +333,10 @@ class TestPurging:
         for part in range(4):
             rows = [(b"%d-%06d" % (part, i), os.urandom(1000)) for i in range(5000)]
             store.put_many(rows, ttl=Ttl.NO_EXPIRY)
-            opener.settle(store)
+            settle(store)
         store.purge(within="60 seconds")
         store.put(b"0-000007", b"secret " * 9, ttl="1 hour")
-        opener.settle(store)
+        settle(store)
         clock.advance(HOUR)
         result = store.purge(within="60 seconds")
         assert (result.purged, result.complete) == (1, True)

@@ -10,10 +10,10 @@ import pytest
 
 import lapse.kv
 from lapse.clock import ManualClock
-from lapse.errors import Fenced, InvalidValue, LapseError, NotFound, StoreLocked
+from lapse.errors import DatabaseUnavailable, Fenced, InvalidValue, LapseError, NotFound, StoreLocked
 from lapse.kv import Purger, PurgerConfig
 from tests.kv import s3_server
-from tests.kv.conftest import START
+from tests.kv.conftest import START, settle
 from tests.kv.s3_server import BUCKET, KEY_ID, SECRET, Bucket
 
 URL = f"slatedb:s3://{BUCKET}/some/prefix"
@@ -112,6 +112,20 @@ def test_the_newer_writer_cuts_off_the_older(bucket: Bucket) -> None:
     finally:
         with pytest.raises(LapseError):
             older.close()
+
+
+def test_a_get_is_not_waited_for_for_ever(bucket: Bucket) -> None:
+    with lapse.kv.open(URL) as store:
+        store.put_many([(b"k%d" % i, b"v" * 10_000) for i in range(100)])  # more than the block that opening reads
+        settle(store)
+    with lapse.kv.open(URL, read_only=True, timeout="1 second") as store:
+        bucket.answers.clear()
+        began_s = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="no answer for 1 s"):
+            store.get(b"k99")
+        assert time.monotonic() - began_s < 5
+        bucket.answers.set()
+        assert store.get(b"k99") == b"v" * 10_000
 
 
 def test_a_store_that_is_not_in_the_bucket(bucket: Bucket) -> None:

@@ -9,7 +9,7 @@ import pytest
 from lapse.clock import ManualClock
 from lapse.errors import InvalidValue, StoreClosed
 from lapse.kv import Store
-from tests.kv.conftest import Opener
+from tests.kv.conftest import Opener, settle
 
 
 def keys(store: Store, *args: bytes, **options: object) -> list[bytes]:
@@ -92,7 +92,7 @@ def test_a_prefix_gives_all_its_rows_and_no_others(opener: Opener) -> None:
     store = opener()
     wanted = {prefix: [b"%s:%04d" % (prefix, i) for i in range(500)] for prefix in (b"a", b"item", b"user", b"zone")}
     store.put_many([(key, b"value of " + key) for keys in wanted.values() for key in keys])
-    opener.settle(store)
+    settle(store)
     for _ in range(20):
         for prefix, keys in wanted.items():
             assert [key for key, _ in store.scan(prefix=prefix + b":")] == keys

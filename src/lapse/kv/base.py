@@ -402,7 +402,7 @@ class AsyncBatch(AsyncBlock):
     def delete(self, key: bytes) -> None:
         self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
 
-    def quick(self) -> dict[str, Callable[..., Any]]:
+    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
         return {"put": self.put, "delete": self.delete}
 
     def __len__(self) -> int:

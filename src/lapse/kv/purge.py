@@ -256,20 +256,19 @@ class Purge(ABC):
     def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
         """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
 
-        A stored row that is expired lies, as a byte string, before all that are live. The loop runs for every row that
-        a purge reads.
+        A stored row that is expired lies, as a byte string, before all that are live; `low` is the first of those. The
+        loop runs for every row that a purge reads.
         """
         edge, low, least, end = live_from(self.cutoff_ms), LIVE_END, HEADER_BYTES, LIVE_END
         expired, unreadable = list[bytes](), 0
         for key, raw in rows:
-            if raw < edge:
-                if raw >= PLAIN and len(raw) >= least:
-                    expired.append(key)
-                else:
-                    unreadable += 1
-            elif len(raw) < least or raw >= end:
+            if low <= raw < end and len(raw) >= least:
+                continue
+            if not PLAIN <= raw < end or len(raw) < least:
                 unreadable += 1
-            elif raw < low:
+            elif raw < edge:
+                expired.append(key)
+            else:
                 low = raw
         if builder is not None and len(expired) < len(rows):
             gone = set(expired)

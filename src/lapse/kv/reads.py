@@ -78,12 +78,12 @@ class Scan(AsyncIterator[RawRow]):
         """A live row is told by one comparison of bytes. The loop runs for every row that is handed out."""
         hidden, include_expired, where, end, least = 0, self.include_expired, VALUE, LIVE_END, HEADER_BYTES
         clock, moment = self.clock, self.clock.moment
-        read_ns, ends_ns, live_from = clock.read_ns, moment.ends_ns, moment.live_from
+        read_s, ends_s, live_from = clock.read_s, moment.ends_s, moment.live_from
         try:
             for key, raw in rows:
-                if read_ns() >= ends_ns:
+                if read_s() >= ends_s:
                     moment = clock.advance()
-                    ends_ns, live_from = moment.ends_ns, moment.live_from
+                    ends_s, live_from = moment.ends_s, moment.live_from
                 if live_from <= raw < end and ((value := raw[where]) or len(raw) == least):
                     yield key, value
                 elif unpack(key, raw)[0] & TOMBSTONE:
@@ -133,8 +133,8 @@ class AsyncBlock:
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         await (getattr(self, "commit", self.close) if kind is None else self.close)()
 
-    def quick(self) -> dict[str, Callable[..., Any]]:
-        """Methods that code which is not asynchronous can call as they are."""
+    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+        """Methods that code which is not asynchronous can call as they are. `run` is how it runs all others."""
         return {}
 
 
@@ -156,10 +156,12 @@ class AsyncReader(AsyncBlock, ABC):
         check_key(key)
         if self.store.is_mark_due(now_ms := self.read_ms()):
             await self.store.save_mark(now_ms)
-        raw = await self.store.fetch_from(self.handle, key)
+        return self.value_of(key, await self.store.fetch_from(self.handle, key), include_expired)
+
+    def value_of(self, key: bytes, raw: bytes | None, include_expired: bool) -> bytes | None:
+        """At the time of the answer: the row may have expired while the engine looked for it."""
         if raw is None:
             return None
-        # The time is that of the answer: the row may have expired while the engine looked for it.
         if self.clock.present().live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
             return raw[VALUE]
         found = self.store.state.visible(key, raw, self.read_ms(), include_expired)

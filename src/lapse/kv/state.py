@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lapse.errors import Refused, StoreClosed, Unsupported
-from lapse.kv.clock import NANOS, StoreClock
+from lapse.kv.clock import StoreClock, end_of
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
@@ -22,12 +22,12 @@ _KEPT_DURATIONS = 1_000
 
 @dataclass(slots=True, eq=False)
 class Stamp:
-    """What all rows have in common that are written with one TTL in one millisecond, which lasts until `ends_ns`."""
+    """What all rows have in common that are written with one TTL in one millisecond, which lasts until `ends_s`."""
 
     head: bytes
     expires_ms: int
     group: Group
-    ends_ns: int
+    ends_s: float
 
 
 class State:
@@ -60,16 +60,16 @@ class State:
     # TTLs. The caller holds the lock under which rows are written.
 
     def stamp(self, ttl: TtlLike, now_ms: int) -> Stamp:
-        ends_ns = (now_ms + 1) * NANOS
+        ends_s = end_of(now_ms)
         try:
             known = self.stamps.get(ttl)
         except TypeError:  # something that cannot be a TTL, which the caller is told
             known = None
-        if known is not None and known.ends_ns == ends_ns:
+        if known is not None and known.ends_s == ends_s:
             return known
         expires_ms = self.expiry_ms(ttl, now_ms)
         head = header(created_ms=now_ms, expires_ms=expires_ms)
-        stamp = self.stamps[ttl] = Stamp(head, expires_ms, self.written.group(expires_ms), ends_ns)
+        stamp = self.stamps[ttl] = Stamp(head, expires_ms, self.written.group(expires_ms), ends_s)
         if self.clock.moment.now_ms != now_ms:  # another thread's reading has ended this moment
             self.stamps.clear()
         return stamp

@@ -53,7 +53,7 @@ class _Blocking:
     def __init__(self, inner: Any, runner: Runner | Direct) -> None:
         self._inner = inner
         self._runner = runner
-        vars(self).update(inner.quick())
+        vars(self).update(inner.quick(runner.run))
 
     def __getattr__(self, name: str) -> Any:
         found = _public(self._inner, name)

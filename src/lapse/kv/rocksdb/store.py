@@ -68,7 +68,7 @@ class RocksStore(AsyncStore):
         assert self.state.url.path is not None
         return self.state.url.path
 
-    def quick(self) -> dict[str, Callable[..., Any]]:
+    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {"get": _quick_get(self)}
         return found if self.state.options.read_only else found | {"put": _quick_put(self)}
 
@@ -86,7 +86,7 @@ class RocksStore(AsyncStore):
         return PinnedRows(handle, keys) if isinstance(handle, Pin) else Cursor(self, keys)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
-        cursor = Cursor(self, keys, self.purge_batch_rows)
+        cursor = Cursor(self, keys, self.purge_batch_rows, is_purge=True)
         cursor.open()
         return cursor
 
@@ -233,7 +233,7 @@ class RocksStore(AsyncStore):
 def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
     """A live row is told by one comparison."""
     state, fetch, save_mark = store.state, store.handle.raw.get, store.save_mark_now
-    clock, read_ns = state.clock, state.clock.read_ns
+    clock, read_s = state.clock, state.clock.read_s
     live_end, where, header_bytes, lowest, most = LIVE_END, VALUE, HEADER_BYTES, LOWEST_KEY, MAX_KEY_BYTES
 
     def get(key: bytes, *, include_expired: bool = False) -> bytes | None:
@@ -244,7 +244,7 @@ def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
                     check_key(key)
                 return None
             moment = clock.moment
-            if read_ns() >= moment.ends_ns:
+            if read_s() >= moment.ends_s:
                 moment = clock.advance()
                 save_mark(moment.now_ms)
             if moment.live_from <= raw < live_end:
@@ -265,7 +265,7 @@ def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
 def _quick_put(store: RocksStore) -> Callable[..., None]:
     """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
     state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
-    clock, read_ns, acquire, release = state.clock, state.clock.read_ns, store.lock.acquire, store.lock.release
+    clock, read_s, acquire, release = state.clock, state.clock.read_s, store.lock.acquire, store.lock.release
     default, lowest, most = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES
     known: Any = state.stamps.get
 
@@ -276,7 +276,7 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
         acquire()
         try:
             stamp = known(ttl)
-            if stamp is None or read_ns() >= stamp.ends_ns:
+            if stamp is None or read_s() >= stamp.ends_s:
                 now_ms = clock.now_ms()
                 state.check_writable()
                 save_mark(now_ms)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
 CHUNK_ROWS = 256
+PURGE_READAHEAD_BYTES = 1024 * 1024
 
 
 class Cursor:
@@ -24,10 +25,11 @@ class Cursor:
     A second one, of the same moment, is asked where the first has ended.
     """
 
-    def __init__(self, store: RocksStore, keys: KeyRange, rows: int = CHUNK_ROWS) -> None:
+    def __init__(self, store: RocksStore, keys: KeyRange, rows: int = CHUNK_ROWS, *, is_purge: bool = False) -> None:
         self._store = store
         self._keys = keys
         self._rows = rows
+        self._is_purge = is_purge
         self._last: bytes | None = None
         self._is_new, self._is_done = True, False
         self._engine: tuple[Any, Any, Any] | None = None
@@ -42,6 +44,9 @@ class Cursor:
             bounds = load().ReadOptions()
             if self._keys.end is not None:
                 bounds.set_iterate_upper_bound(self._keys.end)
+            if self._is_purge:  # reads much once: the blocks that the application reads stay in the cache
+                bounds.fill_cache(False)
+                bounds.set_readahead_size(PURGE_READAHEAD_BYTES)
             items = store.handle.items(from_key=self._keys.start, read_opt=bounds)
             self._engine = bounds, items, store.handle.iter(bounds)
             store.views.add(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -71,6 +71,18 @@ class SlateStore(AsyncStore):
         self._slatedb = load()
         self._write_options = self._slatedb.WriteOptions()
         self._put_options: tuple[int, Any] = (NEVER_MS, None)
+
+    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+        prefix, fetch = self.prefix, self.handle.raw.get
+
+        def get(key: bytes, *, include_expired: bool = False) -> bytes | None:
+            check_key(key)
+            if self.is_mark_due(self.read_ms()):
+                found: bytes | None = run(self.get(key, include_expired=include_expired))
+                return found
+            return self.value_of(key, self._deadline.wait_for(fetch(prefix + key)), include_expired)
+
+        return {"get": get}
 
     # Reading
 
