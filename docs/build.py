@@ -43,6 +43,7 @@ PAGES = {
         "policies-as-code.md",
         "operations.md",
         "fleet.md",
+        "notifications.md",
         "console.md",
         "metrics.md",
     ),

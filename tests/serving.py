@@ -59,6 +59,10 @@ class Process:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(WAIT_S)
 
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(WAIT_S)
+
 
 @contextmanager
 def serving(*arguments: str, **environment: str) -> Iterator[Process]:

@@ -9,9 +9,8 @@ from threading import Barrier, Thread
 import pytest
 from sqlalchemy import Connection, text, update
 
-from lapse import catalog
 from lapse.app import Lapse
-from lapse.catalog import migrations, schema
+from lapse.catalog import catalog, migrations, schema
 from lapse.errors import CatalogFromTheFuture
 from lapse.runner import worker as worker_module
 from lapse.runner.worker import Worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -19,6 +19,7 @@ from lapse.app.firstrun import FirstRun
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
 from lapse.app.nearby import suggesting_tables
+from lapse.app.notifying import Notifier
 from lapse.app.observer import HISTORY_LIMIT, Observer
 from lapse.app.pace import pace_of
 from lapse.app.policyfile import (
@@ -31,6 +32,7 @@ from lapse.app.policyfile import (
     write_file,
 )
 from lapse.app.preview import Preview, preview
+from lapse.app.receivers import Receiver, Webhook
 from lapse.app.result import Result
 from lapse.app.session import Session
 from lapse.catalog import jobs as stored_jobs
@@ -248,19 +250,37 @@ class Lapse(Observer):
             self.confirm(only)
         return worker.run(only)
 
-    def worker(self, listener: Listener | None = None) -> Worker:
-        """What this object shows of the server's gauges is from then on what that worker goes by."""
-        worker = Worker(self.catalog, listener, gate_sql=self._gate_sql)
+    def worker(self, listener: Listener | None = None, *, receivers: Sequence[Receiver] = ()) -> Worker:
+        """What this object shows of the server's gauges is from then on what that worker goes by.
+
+        `receivers` are told what needs a person while the worker serves.
+        """
+        services = [self.notifier(receivers)] if receivers else []
+        worker = Worker(self.catalog, listener, gate_sql=self._gate_sql, services=services)
         self._controller = worker.controller
         return worker
 
-    def background(self, listener: Listener | None = None) -> Background:
+    def notifier(self, receivers: Sequence[Receiver]) -> Notifier:
+        """Tells `receivers` what needs a person; `run_once` does so once."""
+        place = self.engine.database.url
+        database = f"{place.database or 'sqlite'}" + (f" on {place.host}" if place.host else "")
+        return Notifier(self.catalog, receivers, database)
+
+    def background(
+        self,
+        listener: Listener | None = None,
+        *,
+        notify_url: str | None = None,
+        notify_secret: str | None = None,
+    ) -> Background:
         """A worker in threads of this process: `with lapse.open(url).background(): …`, or `.start()` and `.stop()`.
 
-        What it does is logged by the logger `lapse.worker`, or told to `listener`. When it stops it closes this
-        object's connections, unless this object was opened by a `with` of its own.
+        What it does is logged by the logger `lapse.worker`, or told to `listener`. `notify_url` is a webhook that is
+        told what needs a person, signed with `notify_secret`. When it stops it closes this object's connections, unless
+        this object was opened by a `with` of its own.
         """
-        return Background(self.worker(listener or JobLog()), self._close_unless_entered)
+        receivers = [Webhook(notify_url, notify_secret)] if notify_url else []
+        return Background(self.worker(listener or JobLog(), receivers=receivers), self._close_unless_entered)
 
     def _close_unless_entered(self) -> None:
         if not self._is_entered:

@@ -18,6 +18,9 @@ CLOCK_AHEAD = "clock_ahead"
 CLOCK_SEEN = "clock_seen"
 """What the database's clock said when a worker last began, and how long its machine had been up."""
 
+EVENTS_ROUND = "events_round"
+"""Grows with every change of the events: who has looked at what was there before begins again."""
+
 
 def read_fact(connection: Connection, name: str) -> str | None:
     value = connection.execute(select(meta.c.value).where(meta.c.name == name)).scalar()
@@ -31,7 +34,10 @@ def replace_fact(connection: Connection, name: str, before: str | None, value: s
             update(meta).where(meta.c.name == name, meta.c.value == before).values(value=value)
         )
         return changed.rowcount == 1
-    return connection.execute(_insert_unless_there(connection, name, value)).rowcount == 1
+    # Without the option the number of an INSERT's rows is not known on PostgreSQL.
+    options = {"preserve_rowcount": True}
+    done = connection.execute(_insert_unless_there(connection, name, value), execution_options=options)
+    return done.rowcount == 1
 
 
 def _insert_unless_there(connection: Connection, name: str, value: str) -> Insert:

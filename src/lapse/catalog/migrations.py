@@ -154,5 +154,33 @@ def _armed(connection: Connection) -> None:
         )
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed}
+def _events(connection: Connection) -> None:
+    _create(connection, schema.event)
+    _create(connection, schema.notice)
+
+
+def _create(connection: Connection, table: Table) -> None:
+    """A new table of the catalog, for the roles that use its others."""
+    where = _catalog_schema(connection)
+    if inspect(connection).has_table(table.name, schema=where):
+        if not _is_ours(connection, table, where):
+            raise _taken(table.name)
+        return
+    table.create(connection)
+    if connection.dialect.name == "postgresql":
+        names = {"schema": where, "model": schema.job.name, "table": table.name}
+        for grant in connection.execute(text(_GRANTS), names).scalars().all():
+            connection.exec_driver_sql(grant.replace("%", "%%"), {})
+
+
+_GRANTS = """
+    SELECT pg_catalog.format('GRANT %s ON %I.%I TO %s', a.privilege_type, n.nspname, CAST(:table AS text),
+                             CASE a.grantee WHEN 0 THEN 'PUBLIC'
+                                            ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END)
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
+     WHERE n.nspname = :schema AND c.relname = :model AND a.grantee <> c.relowner
+       AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')"""
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events}
 """Version → what leads to the next one."""

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import DATETIME
 
-VERSION = 3
+VERSION = 4
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255
@@ -242,6 +242,37 @@ worker = Table(
     Column("state", Text, nullable=False),
     **_MYSQL,
 )
+
+event = Table(
+    "lapse_event",
+    metadata,
+    Column("event_id", String(WORD_LENGTH), primary_key=True),
+    Column("open_key", String(NAME_LENGTH), unique=True),
+    Column("kind", String(WORD_LENGTH), nullable=False),
+    Column("policy_id", _Id),
+    Column("table_name", Text),
+    Column("code", String(WORD_LENGTH)),
+    Column("reason", Text, nullable=False),
+    Column("began_at", Instant, nullable=False),
+    Column("cleared_at", Instant),
+    **_MYSQL,
+)
+"""What people are told about; one that lasts has its key in `open_key`."""
+
+notice = Table(
+    "lapse_notice",
+    metadata,
+    Column("event_id", String(WORD_LENGTH), primary_key=True),
+    Column("state", String(WORD_LENGTH), primary_key=True),
+    Column("receiver", String(WORD_LENGTH), primary_key=True),
+    Column("created_at", Instant, nullable=False),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("not_before", Instant, nullable=False),
+    Column("sent_at", Instant),
+    Column("last_error", Text),
+    **_MYSQL,
+)
+"""One row per message and receiver. Where receivers are is known to workers alone, never to the database."""
 
 rate = Table(
     "lapse_rate",

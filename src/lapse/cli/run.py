@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from threading import Timer
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lapse.app import Lapse, RunResult
+from lapse.app.receivers import read_receivers
 from lapse.app.records import run_record
 from lapse.cli import runreport
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
@@ -40,14 +42,17 @@ def run(
     The first run of a policy waits for confirmation, and is shown as a preview, if it would delete more than half of a
     table of at least 10,000 rows, or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A
     run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped. A lock
-    that it waits for is told on stderr.
+    that it waits for is told on stderr. What needs a person is told to the receivers of notifications, as by a worker.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
     seconds = None if max_runtime is None else _seconds(max_runtime)
     output = Output()
+    receivers = read_receivers(os.environ, None, None)
     with open_database(url) as database:
         result = execute(database, output, table=table, confirm=yes, seconds=seconds)
+        if receivers:
+            database.notifier(receivers).run_once()
         if as_json:
             output.json(run_record(result))
         else:

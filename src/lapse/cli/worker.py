@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from threading import Event
 from typing import Annotated
@@ -10,6 +12,7 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
+from lapse.app.receivers import COMMAND_ENVIRONMENT, URL_ENVIRONMENT, Receiver, read_receivers
 from lapse.cli.listening import AllowActions, Token, listening, probing
 from lapse.cli.logs import LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, database_url, open_database
@@ -38,6 +41,16 @@ def worker(
     ] = None,
     allow_actions: AllowActions = False,
     token: Token = None,
+    notify_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help=f"Tell a webhook, such as Slack's, what needs a person. Better in ${URL_ENVIRONMENT}."
+        ),
+    ] = None,
+    notify_command: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help=f"Tell a program, as JSON on its stdin. Or in ${COMMAND_ENVIRONMENT}."),
+    ] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every batch and every wait, too.")] = False,
 ) -> None:
@@ -50,6 +63,9 @@ def worker(
     time of its purge; one that another process has open for writing is left to that process, reported, and tried again
     next time.
 
+    Tables that are blocked or late, first runs that wait for confirmation, failed jobs and a clock that is not trusted
+    are told to a webhook or a command: once when it begins, once when it is over, by one of all workers.
+
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
@@ -57,18 +73,27 @@ def worker(
     if config is not None and database_url(url) is None:
         if allow_actions:
             raise UsageError("--allow-actions is about the console, which needs a database")
+        if notify_url or notify_command:
+            raise UsageError("notifications are about the tables of a database", hint="give its URL")
         _purge_stores(config, listen, token)
     else:
-        _expire_rows(url, config, listen, token, allow_actions=allow_actions)
+        receivers = read_receivers(os.environ, notify_url, notify_command)
+        _expire_rows(url, config, listen, token, allow_actions=allow_actions, receivers=receivers)
 
 
 def _expire_rows(
-    url: str | None, config: PurgerConfig | None, listen: str | None, token: str | None, *, allow_actions: bool
+    url: str | None,
+    config: PurgerConfig | None,
+    listen: str | None,
+    token: str | None,
+    *,
+    allow_actions: bool,
+    receivers: Sequence[Receiver],
 ) -> None:
     with open_database(url) as database:
         metrics = database.metrics()
         purger = open_purger(config, metrics.registry)
-        service = database.worker(Several((JobLog(), Meter(metrics))))
+        service = database.worker(Several((JobLog(), Meter(metrics))), receivers=receivers)
         stopping = Event()
 
         def stop() -> None:

@@ -22,6 +22,13 @@ CLOCK_HOLD = "lapse_clock_hold"
 STORED_GATE = "lapse_gate_sql"
 """Once a setting: a query in a table runs with the rights of the worker, not of its author. One that is still there
 keeps every job from running, since a gate must not open by itself."""
+OF_WORKERS = {
+    STORED_GATE: "LAPSE_GATE_SQL",
+    "lapse_notify_url": "LAPSE_NOTIFY_URL",
+    "lapse_notify_command": "LAPSE_NOTIFY_COMMAND",
+    "lapse_notify_secret": "LAPSE_NOTIFY_SECRET",
+}
+"""Not settings: a role that may write settings must not have workers run a query or a program, or reach an address."""
 MODES = ("whisper", "gentle", "fast")
 EVERYONE = "*"
 AUTO = -1
@@ -132,6 +139,11 @@ def normalise(name: str, text: str) -> tuple[str, str]:
 
 
 def find(name: str) -> Setting:
+    variable = OF_WORKERS.get(name.lower())
+    if variable is not None:
+        raise InvalidValue(
+            "setting", name, "is not kept in the database", hint=f"give it to the workers as ${variable}"
+        )
     try:
         return SETTINGS[name.lower()]
     except KeyError:

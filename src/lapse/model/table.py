@@ -10,7 +10,10 @@ MANAGED_COLUMN = "crdb_internal_expiration"
 
 CATALOG_TABLES = frozenset(
     f"lapse_{name}"
-    for name in ("meta", "policy", "policy_version", "table", "job", "task", "leaving", "setting", "worker", "rate")
+    for name in (
+        *("meta", "policy", "policy_version", "table", "job", "task", "leaving", "setting", "worker", "rate"),
+        *("event", "notice"),
+    )
 )
 """Lapse's own tables, which no policy is for. Every other table is the user's, however it is called."""
 

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +32,7 @@ from lapse.runner.policy_manager import fingerprint
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip
+from lapse.runner.service import Service
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
 from lapse.runner.task import Outcome, TaskRunner, TooManyErrors
@@ -109,7 +110,15 @@ class _Left:
 
 
 class Worker:
-    def __init__(self, catalog: Catalog, listener: Listener | None = None, *, gate_sql: str | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        listener: Listener | None = None,
+        *,
+        gate_sql: str | None = None,
+        services: Sequence[Service] = (),
+    ) -> None:
+        """`services` run beside the worker's own while it serves."""
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._catalog = catalog
         self._engine = catalog.engine
@@ -119,6 +128,7 @@ class Worker:
         self.controller = Controller(catalog, gate_sql)
         self._supervisor = Supervisor(catalog, self.id, self.controller, self._keeper)
         self._counter = RowCounter(catalog, self._keeper, self._supervisor)
+        self._others = tuple(services)
         self._thread_count = 1
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
@@ -187,7 +197,7 @@ class Worker:
         """Keep running until `stop`; a database that is unreachable is waited for."""
         threads: dict[int, Thread] = {}
         failures, checked_at, reclaiming = 0, monotonic(), False
-        self._start()
+        self._start(*self._others)
         try:
             while not self._stop.is_set():
                 try:
@@ -224,7 +234,7 @@ class Worker:
             self.stop()
             for thread in threads.values():
                 thread.join()
-            self._close()
+            self._close(*self._others)
 
     def _start_threads(self, threads: dict[int, Thread], current: Settings) -> None:
         """As many as are wanted; one that has died is replaced."""
@@ -233,13 +243,13 @@ class Worker:
                 threads[number] = Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}")
                 threads[number].start()
 
-    def _start(self) -> None:
-        for service in (self._supervisor, self._counter, self.controller):
+    def _start(self, *others: Service) -> None:
+        for service in (self._supervisor, self._counter, self.controller, *others):
             service.on_failure = self._listener.service_failed
             service.start()
 
-    def _close(self) -> None:
-        for service in (self.controller, self._counter, self._supervisor):
+    def _close(self, *others: Service) -> None:
+        for service in (*others, self.controller, self._counter, self._supervisor):
             service.close()
 
     def work_once(self, jobs: Collection[int] | None = None) -> Job | None:

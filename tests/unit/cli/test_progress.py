@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from io import StringIO
-from threading import Event, Timer
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -20,12 +20,12 @@ from rich.console import Console
 
 import lapse
 from lapse.cli.logs import LogFormat, configure_logging
-from lapse.cli.progress import Progress
+from lapse.cli.progress import LockLines, Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.engines.sqlite import session as sqlite_session
 from lapse.model.table import TableName
 from lapse.runner import lockwatch
-from lapse.runner.events import Held, Trouble
+from lapse.runner.events import Held, LockWait, Trouble
 from lapse.runner.joblog import JobLog
 from tests.unit.cli.conftest import Cli, Database
 
@@ -60,12 +60,23 @@ def test_a_run_that_waits_for_a_lock_says_so(cli: Cli, declared: Database, monke
     """Not on a terminal, as cron runs it."""
     monkeypatch.setattr(lockwatch, "TOLD_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(sqlite_session, "PATIENT_MS", 100)
+    said, tell = Event(), LockLines.locked
+
+    def locked(lines: LockLines, event: LockWait) -> None:
+        tell(lines, event)
+        said.set()
+
+    def let_go() -> None:
+        said.wait(60)
+        other.rollback()
+
+    monkeypatch.setattr(LockLines, "locked", locked)
     with closing(sqlite3.connect(declared.path, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        timer = Timer(0.4, other.rollback)
-        timer.start()
+        holder = Thread(target=let_go)
+        holder.start()
         ran = cli("run", declared.url)
-        timer.join()
+        holder.join()
     assert (ran.code, ran.out) == (0, "events: deleted 2 rows (finished)\n"), ran
     begun, ended = ran.err.splitlines()
     assert re.fullmatch(
