@@ -71,7 +71,7 @@ def test_python_of_the_guides_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in ("looking-ahead.md", "guides/orm.md"):
         for language, block in _BLOCK.findall((DOCS / name).read_text(encoding="utf-8")):
             if language == "python":
-                exec(block, {})
+                exec(compile(block, name, "exec", dont_inherit=True), {"__name__": "guide"})
     with lapse.open("sqlite:///orm.db") as db:
         assert [stored.table.name for stored in db.policies()] == ["events"]
 

@@ -19,6 +19,7 @@ from lapse.model.table import TableName
 STATEMENT = "statement"
 COMMENT = "comment"
 FILE = "file"
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -326,6 +326,11 @@ class Engine(ABC):
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         """The table was renamed: what carries its name follows."""
 
+    def rebuilding(self, connection: Connection, declared: Declared) -> AbstractContextManager[None]:
+        """Inside, a migration tool may make the table anew under its name; where tables are changed in that way, what
+        the policy had put there is put back."""
+        return nullcontext()
+
     @abstractmethod
     def dropped(self, connection: Connection, name: TableName) -> None:
         """The table is gone: remove what it left behind."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, DateTime, Integer, MetaData, Table, create_engine
+from sqlalchemy import Column, DateTime, ForeignKey, Integer, MetaData, Table, create_engine, orm, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 import lapse
 from lapse.contrib import sqlalchemy as contrib
@@ -53,3 +55,66 @@ def test_an_excluded_table_has_none(url: str) -> None:
     contrib.apply(_metadata(exclude="it stays"), url)
     with lapse.open(url) as db:
         assert db.policies() == []
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Owner(Base):
+    __tablename__ = "owners"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    events: Mapped[list[Event]] = relationship()
+
+
+class Event(Base):
+    __tablename__ = "Odd Events"
+    __lapse__ = contrib.Ttl("At", timedelta(days=30), job_cron="@daily")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"))
+    at: Mapped[datetime | None] = mapped_column("At", DateTime)
+
+
+class Visit(Base):
+    __tablename__ = "visits"
+    __lapse__ = contrib.Ttl(after="1 month")
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+def test_live_rows_of_a_class_wherever_it_occurs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    engine = create_engine(url)
+    Base.metadata.create_all(engine)
+    contrib.apply(Base.metadata, url)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    ages = (None, timedelta(0), timedelta(days=30, seconds=-20), timedelta(days=30), timedelta(days=99))
+    with orm.Session(engine) as session:
+        session.add(Owner(id=1, events=[Event(at=None if age is None else now - age) for age in ages]))
+        session.add_all((Visit(id=1), Visit(id=2)))
+        session.commit()
+        session.execute(text("UPDATE visits SET crdb_internal_expiration = '2020-01-01 00:00:00.000Z' WHERE id = 2"))
+        session.commit()
+        live = contrib.live(Event)
+        assert session.scalars(select(Event.id).order_by(Event.id).options(live)).all() == [1, 2, 3]
+        other = orm.aliased(Event)
+        pairs = select(Event.id, other.id).join(other, other.id == Event.id + 1).options(live)
+        assert session.execute(pairs).all() == [(1, 2), (2, 3)]
+        (owner,) = session.scalars(select(Owner).options(orm.selectinload(Owner.events), live))
+        assert len(owner.events) == 3
+        assert session.scalars(select(Visit.id).options(contrib.live(Visit))).all() == [1]
+        assert session.scalars(select(Event.id).where(contrib.expired(Event))).all() == [4, 5]
+        with pytest.raises(UsageError, match="Owner has no TTL"):
+            contrib.live(Owner)
+    engine.dispose()
+    with lapse.open(url) as db:
+        assert db.run().deleted >= 0
+        assert {stored.policy.job_cron for stored in db.policies()} == {"@daily", None}
+
+
+def test_mistakes_in_a_ttl_are_told_where_they_are_made() -> None:
+    with pytest.raises(UsageError, match="job_crom is not known"):
+        contrib.Ttl("at", "1 day", job_crom="@daily")
+    with pytest.raises(UsageError, match="does not say when"):
+        contrib.Ttl(hide=True)
+    with pytest.raises(UsageError, match="stands alone"):
+        contrib.Ttl("at", expression="at")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +33,18 @@ from lapse.engines.base import (
 )
 from lapse.engines.consequences import follow
 from lapse.engines.features import Features
-from lapse.engines.sqlite import advice, checks, condition, errors, forecast, inspect, managed, references, session
+from lapse.engines.sqlite import (
+    advice,
+    checks,
+    condition,
+    errors,
+    forecast,
+    inspect,
+    managed,
+    rebuild,
+    references,
+    session,
+)
 from lapse.engines.sqlite import armed as arming
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.consequences import SqliteKin
@@ -198,6 +209,9 @@ class SqliteEngine(Engine):
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         managed.uninstall(connection, table, policy)
+
+    def rebuilding(self, connection: Connection, declared: Declared) -> AbstractContextManager[None]:
+        return rebuild.rebuilding(connection, declared, self.now(connection))
 
     def dropped(self, connection: Connection, name: TableName) -> None:
         managed.drop_view(connection, name.name)

@@ -179,6 +179,11 @@ def uninstall(connection: Connection, table: Table, policy: Policy) -> None:
             drop_column(connection, table)
 
 
+def has_default(connection: Connection, table: Table) -> bool:
+    """Has the table the managed column, with a default that a stamp can tell from a value?"""
+    return table.column(MANAGED_COLUMN) is not None and _default(connection, table) is not None
+
+
 def _default(connection: Connection, table: Table) -> str | None:
     """The column's default as a literal of SQL; None where there is none that a stamp can tell from a value."""
     found = connection.exec_driver_sql(
