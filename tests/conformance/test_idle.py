@@ -133,3 +133,12 @@ def _until(holds: Callable[[], bool]) -> None:
             return
         sleep(0.05)
     raise AssertionError("did not happen")
+
+
+def test_a_run_asked_for_just_after_a_job_ends_idleness(h: Harness) -> None:
+    """What is stored is then the same as before that job: due, and nothing active."""
+    many(h, 1)
+    scheduler = h.db.worker()._scheduler
+    assert [job.status.is_active for job in scheduler.run_once(patient=True).jobs] == [False]
+    h.db.request_run("t0")
+    assert not scheduler.is_idle()

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from lapse import console
 from lapse.app import Lapse
+from lapse.app.databases import Fleet
 from lapse.console.options import TOKEN_VARIABLE
 from lapse.kv import Purger
 from lapse.metrics import Metrics
@@ -56,6 +57,29 @@ def listening(
     stores = None if purger is None else purger.report
     app = build(database, metrics, options, worker_id=worker_id, is_working=is_working, stores=stores)
     with Server(app, bound):
+        log.info("console and metrics on %s", options.url)
+        yield
+
+
+@contextmanager
+def listening_for_many(
+    fleet: Fleet,
+    registry: CollectorRegistry,
+    listen: str,
+    *,
+    token: str | None,
+    allow_actions: bool,
+    is_working: Callable[[], bool],
+    purger: Purger | None = None,
+) -> Iterator[None]:
+    """The console of every database that a worker serves, and the probes."""
+    console.require()
+    from lapse.console.many import build
+    from lapse.console.server import Server, bind
+
+    bound, options = bind(_options(listen, token, allow_actions=allow_actions))
+    stores = None if purger is None else purger.report
+    with Server(build(fleet, registry, options, is_working=is_working, stores=stores), bound):
         log.info("console and metrics on %s", options.url)
         yield
 

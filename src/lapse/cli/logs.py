@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lapse.model.secret import mask
+from lapse.runner.multi import DATABASE
 
 
 class LogFormat(StrEnum):
@@ -25,7 +26,9 @@ LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look, on
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         trace = self._trace(record)
-        line = f"{_moment(record)} {record.levelname.lower():7} {mask(record.getMessage())}"
+        name = getattr(record, DATABASE.name, None)
+        about = f"{name}: " if name else ""
+        line = f"{_moment(record)} {record.levelname.lower():7} {about}{mask(record.getMessage())}"
         return f"{line}\n{trace}" if trace else line
 
     def _trace(self, record: logging.LogRecord) -> str:
@@ -36,6 +39,8 @@ class _JsonFormatter(_TextFormatter):
     def format(self, record: logging.LogRecord) -> str:
         trace = self._trace(record)
         fields = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+        if getattr(record, DATABASE.name, None):
+            fields["database"] = getattr(record, DATABASE.name)
         fields |= {"message": mask(record.getMessage())} | ({"trace": trace} if trace else {})
         return json.dumps(fields, ensure_ascii=False)
 
@@ -44,9 +49,16 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
+def _note_database(record: logging.LogRecord) -> bool:
+    """A worker for many databases says which one a line is about."""
+    setattr(record, DATABASE.name, DATABASE.get())
+    return True
+
+
 def configure_logging(form: LogFormat, level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form is LogFormat.JSON else _TextFormatter())
+    handler.addFilter(_note_database)
     root = logging.getLogger("lapse")
     root.handlers[:] = [handler]
     root.setLevel(level)

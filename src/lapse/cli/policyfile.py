@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,10 @@ import typer
 from lapse.app import Lapse, Plan, PolicyFile, Problem, read_file
 from lapse.app.policyfile import FILE_NAME, Action, Change
 from lapse.app.records import Record, table_record
+from lapse.cli.databases import on_each
 from lapse.cli.opening import open_database
 from lapse.cli.output import Output, rows
+from lapse.errors import UsageError
 
 FileOption = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The file of policies.")]
 EnvironmentOption = Annotated[
@@ -31,6 +34,33 @@ def open_file(file: Path, environment: str | None, url: str | None) -> tuple[Pol
     """A URL on the command line wins over that of the environment."""
     policies = read_file(file, environment)
     return policies, open_database(url or policies.url)
+
+
+def with_policies(
+    output: Output,
+    file: Path,
+    environment: str | None,
+    url: str | None,
+    names: Sequence[str] | None,
+    one: Callable[[Output, Lapse, PolicyFile], tuple[Record, int]],
+    *,
+    as_json: bool,
+) -> None:
+    """Ends the command, after one database or every database of the file."""
+    if names and (environment or url):
+        raise UsageError("--database names a database of the file: leave the URL and --env away")
+    policies = read_file(file, environment)
+    if url is None and policies.has_databases:
+        on_each(output, file, names, lambda out, database, named: one(out, database, named.policies), as_json=as_json)
+        return
+    if names:
+        raise UsageError(f"{file} has no [databases.NAME] entries")
+    with open_database(url or policies.url) as database:
+        record, code = one(output, database, policies)
+    if as_json:
+        output.json(record)
+    if code:
+        raise typer.Exit(code)
 
 
 def show_plan(output: Output, plan: Plan) -> None:

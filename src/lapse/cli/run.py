@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from functools import partial
 from threading import Timer
+from time import monotonic
 from typing import Annotated
 
 import typer
 
 from lapse.app import Lapse, RunResult
+from lapse.app.databases import Named
 from lapse.app.receivers import read_receivers
-from lapse.app.records import run_record
+from lapse.app.records import Record, run_record
 from lapse.cli import runreport
+from lapse.cli.databases import ConfigOption, DatabaseOption, file_of, on_each
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
@@ -35,6 +39,8 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Each partition, and each table that had nothing to delete.")
     ] = False,
+    names: DatabaseOption = None,
+    config: ConfigOption = None,
     as_json: Json = False,
 ) -> None:
     """Delete expired rows once: every table that is due, or one table now.
@@ -42,26 +48,48 @@ def run(
     The first run of a policy waits for confirmation, and is shown as a preview, if it would delete more than half of a
     table of at least 10,000 rows, or the oldest row is from an implausible time; --yes or `lapse resume` confirms it. A
     run that was stopped, or that skipped a table, ends with exit code 3; the next one goes on where it stopped. A lock
-    that it waits for is told on stderr. What needs a person is told to the receivers of notifications, as by a worker.
+    that it waits for is told on stderr. With `--config` or `--database` it goes through the databases of a file, one
+    after the other; `--max-runtime` is for all of them together. What needs a person is told to the receivers of
+    notifications, as by a worker.
 
     Example: `lapse run sqlite:///app.db --table events --max-runtime 10m`
     """
     seconds = None if max_runtime is None else _seconds(max_runtime)
-    output = Output()
-    receivers = read_receivers(os.environ, None, None)
+    output, file = Output(), file_of(config, names, url)
+    until = None if seconds is None else monotonic() + seconds
+    one = partial(_run, table=table, confirm=yes, until=until, verbose=verbose, as_json=as_json)
+    if file is not None:
+        on_each(output, file, names, one, as_json=as_json)
+        return
     with open_database(url) as database:
-        result = execute(database, output, table=table, confirm=yes, seconds=seconds)
-        if receivers:
-            database.notifier(receivers).run_once()
-        if as_json:
-            output.json(run_record(result))
-        else:
-            runreport.show(output, result, verbose=verbose, has_policies=bool(database.policies()))
-            runreport.show_waiting(output, database, result, verbose=verbose)
-    if result.failed:
-        raise typer.Exit(EXIT_FAILED)
-    if not result.complete:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        record, code = one(output, database)
+    if as_json:
+        output.json(record)
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(
+    output: Output,
+    database: Lapse,
+    named: Named | None = None,
+    *,
+    table: str | None,
+    confirm: bool,
+    until: float | None,
+    verbose: bool,
+    as_json: bool,
+) -> tuple[Record | None, int]:
+    seconds = None if until is None else max(0.0, until - monotonic())
+    receivers = read_receivers(os.environ, None, None)
+    result = execute(database, output, table=table, confirm=confirm, seconds=seconds)
+    if receivers:
+        database.notifier(receivers).run_once()
+    if not as_json:
+        runreport.show(output, result, verbose=verbose, has_policies=bool(database.policies()))
+        runreport.show_waiting(output, database, result, verbose=verbose)
+    code = EXIT_FAILED if result.failed else 0 if result.complete else EXIT_INCOMPLETE
+    return run_record(result) if as_json else None, code
 
 
 def execute(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from lapse.app import CommentProblem, Health, PolicyHealth, TableStatus
-from lapse.app.records import comment_record, expiry_words, status_record
+from lapse.app import CommentProblem, Health, Lapse, PolicyHealth, TableStatus
+from lapse.app.databases import Named
+from lapse.app.records import Record, comment_record, expiry_words, status_record
+from lapse.cli.databases import ConfigOption, DatabaseOption, file_of, on_each
 from lapse.cli.jobs import deleted
 from lapse.cli.opening import Json, Url, database_url, open_database
 from lapse.cli.output import Output
@@ -24,6 +27,8 @@ _STYLES = {Health.LATE: "yellow", Health.BLOCKED: "red"}
 def status(
     url: Url = None,
     stores: Stores = None,
+    names: DatabaseOption = None,
+    config: ConfigOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Each partition, not only the table.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -31,27 +36,40 @@ def status(
 
     A table is on time while expired rows are gone within the policy's `ttl_delete_within`; otherwise it is late,
     paused or blocked, and the reason is shown below. Policies that a comment proposes are listed with what accepts
-    them. With `--kv` the key-value stores are listed, too, or alone where no database is given.
+    them. With `--kv` the key-value stores are listed, too, or alone where no database is given. With `--config` or
+    `--database` every database of a file is shown; one that cannot be reached makes the exit code 1.
 
     Example: `lapse status sqlite:///app.db --json`
     """
     output, kept = Output(), store_statuses(stores or [])
-    if kept and database_url(url) is None:
+    file = file_of(config, names, url)
+    if file is not None:
+        on_each(output, file, names, partial(_show, verbose=verbose, as_json=as_json), as_json=as_json)
+    elif kept and database_url(url) is None:
         output.json([asdict(each) for each in kept]) if as_json else show_stores(output, kept)
-        return
-    with open_database(url) as database:
-        comments = [each for each in database.comments() if each.stored is None]
-        try:
-            healths = database.health()
-        except CatalogMissing:
-            if not comments:
-                raise
-            healths = []
+    else:
+        with open_database(url) as database:
+            records, _ = _show(output, database, verbose=verbose, as_json=as_json)
+        if as_json:
+            output.json([*records, *map(asdict, kept)])
+    if file is None and kept and database_url(url) is not None and not as_json:
+        show_stores(output, kept)
+
+
+def _show(
+    output: Output, database: Lapse, named: Named | None = None, *, verbose: bool, as_json: bool
+) -> tuple[list[Record], int]:
+    comments = [each for each in database.comments() if each.stored is None]
+    try:
+        healths = database.health()
+    except CatalogMissing:
+        if not comments and named is None:
+            raise
+        healths = []
     statuses = [part for health in healths for part in health.parts]
     if as_json:
         ordered = sorted(statuses, key=lambda part: str(part.table))
-        output.json([*map(status_record, ordered), *map(comment_record, comments), *map(asdict, kept)])
-        return
+        return [*map(status_record, ordered), *map(comment_record, comments)], 0
     if not healths:
         output.line("No table has a TTL policy.")
     else:
@@ -60,8 +78,7 @@ def status(
             output.line("the engine counts " + ", ".join(f"{name} {value:,}" for name, value in counters.items()))
     for comment in comments:
         show_comment(output, comment)
-    if kept:
-        show_stores(output, kept)
+    return [], 0
 
 
 def show_comment(output: Output, comment: CommentProblem) -> None:

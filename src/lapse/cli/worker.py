@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from threading import Event
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from lapse.app.receivers import COMMAND_ENVIRONMENT, URL_ENVIRONMENT, Receiver, read_receivers
+from lapse.cli.fleet import Bounds, serve_many
 from lapse.cli.listening import AllowActions, Token, listening, probing
 from lapse.cli.logs import LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, database_url, open_database
@@ -23,15 +25,28 @@ from lapse.kv import PurgerConfig
 from lapse.runner.events import Several
 from lapse.runner.joblog import JobLog
 from lapse.runner.metering import Meter
+from lapse.runner.multi import CONNECTIONS, THREADS
 
 log = logging.getLogger("lapse.worker")
 
+MOST_THREADS = 1_000
 LOOK_S = 1.0
 """How long the main thread sleeps at a time: a signal that an engine's thread was given does not wake it."""
 
 
 def worker(
     url: Url = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Work for every database of this file, instead of URL."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help=f"With --config: tasks at a time. Default: {THREADS}.")
+    ] = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"With --config: connections to keep open, over all. Default: {CONNECTIONS}."),
+    ] = None,
     stores: Stores = None,
     every: Every = None,
     rows_per_second: Rate = None,
@@ -63,22 +78,35 @@ def worker(
     time of its purge; one that another process has open for writing is left to that process, reported, and tried again
     next time.
 
+    With `--config` one worker serves every `[databases.NAME]` of a file. A database that is down delays no other.
+
     Tables that are blocked or late, first runs that wait for confirmation, failed jobs and a clock that is not trusted
     are told to a webhook or a command: once when it begins, once when it is over, by one of all workers.
 
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
-    config = read_config(stores, every, rows_per_second)
-    if config is not None and database_url(url) is None:
+    purging_config = read_config(stores, every, rows_per_second)
+    if config is not None:
+        if url is not None:
+            raise UsageError("a URL or --config, not both", hint="name the database in the file")
+        bounds = Bounds(threads=threads or THREADS, connections=connections or CONNECTIONS)
+        receivers = read_receivers(os.environ, notify_url, notify_command)
+        serve_many(config, purging_config, bounds, listen, token, allow_actions=allow_actions, receivers=receivers)
+    elif threads is not None or connections is not None:
+        raise UsageError(
+            "--threads and --connections are for --config",
+            hint="for one database: lapse settings URL tidb_ttl_scan_worker_count",
+        )
+    elif purging_config is not None and database_url(url) is None:
         if allow_actions:
             raise UsageError("--allow-actions is about the console, which needs a database")
         if notify_url or notify_command:
             raise UsageError("notifications are about the tables of a database", hint="give its URL")
-        _purge_stores(config, listen, token)
+        _purge_stores(purging_config, listen, token)
     else:
         receivers = read_receivers(os.environ, notify_url, notify_command)
-        _expire_rows(url, config, listen, token, allow_actions=allow_actions, receivers=receivers)
+        _expire_rows(url, purging_config, listen, token, allow_actions=allow_actions, receivers=receivers)
 
 
 def _expire_rows(

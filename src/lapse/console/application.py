@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time
 
@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -60,11 +60,9 @@ def build(
     is_working: Callable[[], bool] = lambda: True,
     stores: Report | None = None,
 ) -> ASGIApp:
+    """The console of one database, with everything around it."""
     signer = Signer(options.token)
     dashboard = Dashboard(database, metrics, options, signer=signer, worker_id=worker_id, is_working=is_working)
-    pages, api = Pages(dashboard, has_stores=stores is not None), Api(dashboard)
-    document = openapi.document(api.operations)
-    problems = _Problems(dashboard, pages)
 
     def why_not_ready() -> str | None:
         try:
@@ -73,17 +71,30 @@ def build(
             return "the database is unreachable"
         return None if dashboard.is_working() else probes.STOPPING
 
+    served = [*probes.routes(dashboard.exposition, why_not_ready), static()]
+    return Guard(pages_of(dashboard, stores, served), options, signer)
+
+
+def static() -> Mount:
+    return Mount("/static", _Files(directory=STATIC))
+
+
+def pages_of(dashboard: Dashboard, stores: Report | None, more: Sequence[BaseRoute] = ()) -> Starlette:
+    """The pages and the API of one database."""
+    pages, api = Pages(dashboard, has_stores=stores is not None), Api(dashboard)
+    document = openapi.document(api.operations)
+    problems = _Problems(dashboard, pages)
+
     def described(request: Request) -> Response:
         return json_response(document)
 
-    app = Starlette(
+    return Starlette(
         routes=[
-            *probes.routes(dashboard.exposition, why_not_ready),
+            *more,
             Route(f"{PREFIX}/openapi.json", described),
             *api.routes(),
             *pages.routes(),
             *(store_pages.routes(pages, stores) if stores is not None else ()),
-            Mount("/static", _Files(directory=STATIC)),
         ],
         exception_handlers={
             LapseError: problems.lapse,  # type: ignore[dict-item]
@@ -91,7 +102,6 @@ def build(
             Exception: problems.unexpected,
         },
     )
-    return Guard(app, options, signer)
 
 
 class _Problems:
@@ -101,7 +111,7 @@ class _Problems:
 
     def lapse(self, request: Request, error: LapseError) -> Response:
         hint = None if error.hint is None else self._dashboard.safe(error.hint)
-        return self._answer(request, _status(error), self._dashboard.safe(error.message), hint)
+        return self._answer(request, status_of(error), self._dashboard.safe(error.message), hint)
 
     def http(self, request: Request, error: HTTPException) -> Response:
         title = "There is no such page" if error.status_code == 404 else error.detail
@@ -112,7 +122,7 @@ class _Problems:
         return self._answer(request, 500, "Something went wrong", "the worker's log has the details")
 
     def _answer(self, request: Request, status: int, title: str, hint: str | None) -> Response:
-        if request.url.path.startswith(PREFIX):
+        if request.url.path.removeprefix(request.scope.get("root_path", "")).startswith(PREFIX):
             return json_response({"error": title, "hint": hint}, status)
         if not hasattr(request.state, "visitor"):
             request.state.visitor = Visitor(
@@ -121,7 +131,7 @@ class _Problems:
         return self._pages.problem(request, status, title, hint)
 
 
-def _status(error: LapseError) -> int:
+def status_of(error: LapseError) -> int:
     match error:
         case NotFound() | TableNotFound() | CatalogMissing():
             return 404
@@ -134,4 +144,4 @@ def _status(error: LapseError) -> int:
     return 500
 
 
-__all__ = ["build"]
+__all__ = ["build", "pages_of", "static", "status_of"]

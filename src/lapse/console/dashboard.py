@@ -110,8 +110,11 @@ class Dashboard:
         signer: Signer,
         worker_id: str | None = None,
         is_working: Callable[[], bool] = lambda: True,
+        root: str = "",
     ) -> None:
+        """`root` is what the addresses of its pages begin with, where a console has several databases."""
         self.database = database
+        self.root = root
         self.options = options
         self.signer = signer
         self.worker_id = worker_id

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -190,7 +191,7 @@ class Guard:
 
 def _told(request: HTTPConnection, text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """A refusal, as JSON where the API was asked."""
-    if request.url.path.startswith("/api/"):
+    if _is_api(request):
         return JSONResponse({"error": text, "hint": None}, status, headers)
     return PlainTextResponse(f"{text}\n", status, headers)
 
@@ -220,7 +221,12 @@ def _shows_token(request: HTTPConnection) -> bool:
 
 
 def _is_browser(request: HTTPConnection) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+    return "text/html" in request.headers.get("accept", "") and not _is_api(request)
+
+
+def _is_api(request: HTTPConnection) -> bool:
+    """Of the only database, or of one of several."""
+    return re.match(r"(/databases/[^/]+(/[^/]+)?)?/api/", request.url.path) is not None
 
 
 def _is_local(headers: Mapping[str, str], host: str) -> bool:

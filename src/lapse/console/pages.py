@@ -33,7 +33,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 HISTORY = 25
 CHART_DAYS = 30
 MAX_FORM_BYTES = 4096
-LIVE = ("overview", "jobs", "job", "table", "fleet")
+LIVE = ("overview", "jobs", "job", "table", "fleet", "databases")
 MARK_HEADER = "X-Lapse-Mark"
 """What a browser has of a live part, so that it is not sent again."""
 
@@ -47,20 +47,28 @@ COMMENTS = {
 log = logging.getLogger(__name__)
 
 
+def environment() -> Environment:
+    """What pages are rendered with."""
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    templates.filters |= words.FILTERS
+    templates.filters["expiry"] = expiry_words
+    templates.globals["version"] = __version__
+    return templates
+
+
 class Pages:
     def __init__(self, dashboard: Dashboard, *, has_stores: bool = False) -> None:
         self._dashboard = dashboard
-        self._templates = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True,
-        )  # fmt: skip
-        self._templates.filters |= words.FILTERS
-        self._templates.filters["expiry"] = expiry_words
+        self._templates = environment()
         self._templates.globals |= {
-            "version": __version__,
             "place": dashboard.place,
             "options": dashboard.options,
             "has_stores": has_stores,
+            "has_database": True,
+            "root": dashboard.root,
             "comment": COMMENTS.get(dashboard.database.engine.dialect),
         }
 
@@ -191,12 +199,12 @@ class Pages:
         stored = self._dashboard.stored(request.path_params["policy_id"])
         self._require_actions()
         said = actions.numbers(self._dashboard, stored.id, action)
-        return self._ask(request, action, str(stored.table), f"/tables/{stored.id}", said)
+        return self._ask(request, action, str(stored.table), f"{self._dashboard.root}/tables/{stored.id}", said)
 
     def ask_about_job(self, request: Request) -> Response:
         action = actions.find(JOB_ACTIONS, request.path_params["action"])
         job = self._job(request).progress.job
-        return self._ask(request, action, f"{job.table}", f"/jobs/{job.id}")
+        return self._ask(request, action, f"{job.table}", f"{self._dashboard.root}/jobs/{job.id}")
 
     async def change_setting(self, request: Request) -> Response:
         name = find_setting(request.path_params["name"]).name
@@ -209,17 +217,19 @@ class Pages:
             await run_in_threadpool(self._dashboard.database.reset_setting, name)
         else:
             await run_in_threadpool(self._dashboard.database.set_setting, name, value)
-        return RedirectResponse(f"/settings?said={name}", 303)
+        return RedirectResponse(f"{self._dashboard.root}/settings?said={name}", 303)
 
     async def act_on_table(self, request: Request) -> Response:
         action = actions.find(TABLE_ACTIONS, request.path_params["action"])
         policy_id = request.path_params["policy_id"]
-        return await self._act(request, action, f"/tables/{policy_id}", actions.act_on_table, policy_id)
+        return await self._act(
+            request, action, f"{self._dashboard.root}/tables/{policy_id}", actions.act_on_table, policy_id
+        )
 
     async def act_on_job(self, request: Request) -> Response:
         action = actions.find(JOB_ACTIONS, request.path_params["action"])
         job_id = request.path_params["job_id"]
-        return await self._act(request, action, f"/jobs/{job_id}", actions.act_on_job, job_id)
+        return await self._act(request, action, f"{self._dashboard.root}/jobs/{job_id}", actions.act_on_job, job_id)
 
     async def _act(
         self, request: Request, action: Action, back: str, act: Callable[[Dashboard, int, Action, str], None], key: int
@@ -263,7 +273,7 @@ class Pages:
             **values,
         )
         if live and name in LIVE:
-            return _refreshed(request, text)
+            return refreshed(request, text)
         return HTMLResponse(text, status, headers={"Vary": "HX-Request"})
 
     def problem(self, request: Request, status: int, title: str, hint: str | None) -> Response:
@@ -272,7 +282,7 @@ class Pages:
         return HTMLResponse(template.render(page="problem", status=status, title=title, hint=hint), status)
 
 
-def _refreshed(request: Request, text: str) -> Response:
+def refreshed(request: Request, text: str) -> Response:
     """A live part: nothing at all where the browser has it already, and otherwise as small as it can be sent. No form
     token is in one, so that it may be compressed."""
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -165,6 +165,10 @@ class Engine(ABC):
         return None
 
     def close(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Close the connections that are not in use; others are opened when they are needed."""
         self.database.dispose()
         self.user_database.dispose()
 

@@ -70,6 +70,8 @@ class _Before:
     settings: Settings
     obstacle: str | None
     pulse: Pulse
+    acted: bool = False
+    """The round has changed what the pulse tells: what came after it may look as what was before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +116,7 @@ class Scheduler:
         by rounds.
         """
         before = self._before
-        if before is None or before.pulse.active_jobs or monotonic() - before.at > SYNC_SECONDS:
+        if before is None or before.acted or before.pulse.active_jobs or monotonic() - before.at > SYNC_SECONDS:
             return False
         clock = self._catalog.engine.clock
         now = clock.now() if clock is not None else before.now + timedelta(seconds=monotonic() - before.at)
@@ -122,6 +124,14 @@ class Scheduler:
             return False
         with self._catalog.reading() as connection:
             return read_pulse(connection, now) == before.pulse
+
+    def seconds_until_due(self) -> float:
+        """Until the first table falls due that was not due in the last round; infinite where there is none."""
+        before = self._before
+        if before is None or before.pulse.next_due_at is None:
+            return float("inf")
+        passed = monotonic() - before.at
+        return max(0.0, (before.pulse.next_due_at - before.now).total_seconds() - passed)
 
     def run_once(self, *, only: StoredPolicy | None = None, patient: bool = False) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not.
@@ -168,6 +178,8 @@ class Scheduler:
                 made, left = self._schedule(stored, round_)
             jobs |= {job.id: job for job in made}
             skipped += left
+        if self._before is not None and (jobs or any(skip.blocked for skip in skipped)):
+            self._before = replace(self._before, acted=True)
         self._forget(now, current)
         proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
         return Tick(settings=current, jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextvars import copy_context
 from threading import Event, Thread
 from typing import ClassVar
 
@@ -36,7 +37,11 @@ class Service(ABC):
     def run_once(self) -> None: ...
 
     def start(self) -> None:
-        self._thread = Thread(target=self._loop, name=f"lapse-{self.name}", daemon=True)
+        """One that was closed can be started again. Its log lines are told with what the caller's are told with."""
+        self._closing.clear()
+        self._woken.clear()
+        context = copy_context()
+        self._thread = Thread(target=lambda: context.run(self._loop), name=f"lapse-{self.name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -44,6 +49,7 @@ class Service(ABC):
         self._woken.set()
         if self._thread is not None:
             self._thread.join()
+            self._thread = None
 
     def pause(self) -> float:
         """How long until the next round."""

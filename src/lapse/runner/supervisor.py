@@ -42,8 +42,8 @@ class Supervisor(Service):
         self._beat_at = float("-inf")
         self._beat_seconds = 0.0
 
-    def close(self) -> None:
-        super().close()
+    def leave(self) -> None:
+        """This process works no more."""
         if self._started_at is not None:
             # If it cannot be removed now, the row goes by its age.
             with suppress(LapseError), self._catalog.writing(durable=False) as connection:

@@ -31,7 +31,7 @@ from lapse.runner.outage import Outage
 from lapse.runner.policy_manager import fingerprint
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
-from lapse.runner.scheduler import Scheduler, Skip
+from lapse.runner.scheduler import Scheduler, Skip, Tick
 from lapse.runner.service import Service
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
@@ -119,6 +119,7 @@ class Worker:
         services: Sequence[Service] = (),
     ) -> None:
         """`services` run beside the worker's own while it serves."""
+        self.others = tuple(services)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._catalog = catalog
         self._engine = catalog.engine
@@ -128,7 +129,6 @@ class Worker:
         self.controller = Controller(catalog, gate_sql)
         self._supervisor = Supervisor(catalog, self.id, self.controller, self._keeper)
         self._counter = RowCounter(catalog, self._keeper, self._supervisor)
-        self._others = tuple(services)
         self._thread_count = 1
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
@@ -136,6 +136,7 @@ class Worker:
         self._looked = Condition()
         self._rounds = 0
         self._outage = Outage()
+        self._failures, self._checked_at, self._reclaiming = 0, monotonic(), False
         self._locks = LockWatch(self._listener, self._engine.clock)
         catalog.on_locked, catalog.on_unlocked = self._met_locked, self._met_unlocked
         self._learned_sizes: dict[int, int] = {}
@@ -173,7 +174,7 @@ class Worker:
     def run(self, only: StoredPolicy | None = None) -> RunResult:
         """Run what is due, or `only` that policy now, and return when it is done."""
         self._when_free(self._catalog.install)
-        self._start()
+        self.start_services()
         try:
             tick = self._when_free(lambda: self._scheduler.run_once(only=only))
             ended = tuple(self._work_until_done(list(tick.jobs), tick.settings))
@@ -196,61 +197,96 @@ class Worker:
     def serve(self) -> None:
         """Keep running until `stop`; a database that is unreachable is waited for."""
         threads: dict[int, Thread] = {}
-        failures, checked_at, reclaiming = 0, monotonic(), False
-        self._start(*self._others)
+        self.start_services(*self.others)
         try:
             while not self._stop.is_set():
-                try:
-                    self._catalog.install()
-                    if monotonic() - checked_at >= VERSION_SECONDS:
-                        self._catalog.check_again()
-                        checked_at = monotonic()
-                    if reclaiming or not self._scheduler.is_idle():
-                        tick = self._scheduler.run_once(patient=True)
-                        reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
-                        self._start_threads(threads, tick.settings)
-                        self._announce_round()
-                    failures = 0
-                    self._outage.over()
-                except CatalogFromTheFuture:
-                    raise
-                except DatabaseUnavailable as error:
-                    self._listener.service_failed("scheduler")
-                    self._outage.met(error.message)
-                    self._stop.wait(self._outage.pause_seconds)
-                    self._outage.tried()
-                    continue
-                except LapseError as error:
-                    failures += 1
-                    self._listener.service_failed("scheduler")
-                    if not _is_told(error):
-                        log.warning("the scheduler met an error and tries again: %s", error.message)
-                except Exception:
-                    failures += 1
-                    self._listener.service_failed("scheduler")
-                    log.exception("the scheduler met an error and tries again")
-                self._stop.wait(TICK_SECONDS if not failures else min(MAX_BACKOFF_SECONDS, 2.0**failures))
+                self._stop.wait(self.look(lambda tick: self._start_threads(threads)))
         finally:
             self.stop()
             for thread in threads.values():
                 thread.join()
-            self._close(*self._others)
+            self._close(*self.others)
 
-    def _start_threads(self, threads: dict[int, Thread], current: Settings) -> None:
+    def look(self, on_round: Callable[[Tick], None]) -> float:
+        """What is done every second: a round of the scheduler, unless nothing has changed since the last one.
+
+        `on_round` is told of each, and then there may be tasks to claim. Returns the seconds until the
+        next look. Raises CatalogFromTheFuture, and nothing else.
+        """
+        try:
+            self._catalog.install()
+            if monotonic() - self._checked_at >= VERSION_SECONDS:
+                self._catalog.check_again()
+                self._checked_at = monotonic()
+            if self._reclaiming or not self._scheduler.is_idle():
+                tick = self._scheduler.run_once(patient=True)
+                self._reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
+                self._set_threads(tick.settings)
+                on_round(tick)
+                self._announce_round()
+            self._failures = 0
+            self._outage.over()
+            return TICK_SECONDS
+        except CatalogFromTheFuture:
+            raise
+        except DatabaseUnavailable as error:
+            self._listener.service_failed("scheduler")
+            self._outage.met(error.message)
+            pause = self._outage.pause_seconds
+            self._outage.tried()
+            return pause
+        except LapseError as error:
+            self._listener.service_failed("scheduler")
+            if not _is_told(error):
+                log.warning("the scheduler met an error and tries again: %s", error.message)
+        except Exception:
+            self._listener.service_failed("scheduler")
+            log.exception("the scheduler met an error and tries again")
+        self._failures += 1
+        return min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Did the last look find the database unreachable?"""
+        return self._outage.is_on
+
+    def seconds_until_due(self) -> float:
+        return self._scheduler.seconds_until_due()
+
+    def beat(self) -> None:
+        """Say that this process is alive, where no services run that do. Raises LapseError."""
+        self._supervisor.run_once()
+
+    def give_way(self) -> None:
+        """Give the task back that has run for longest, at its checkpoint: another database waits for the thread."""
+        running = self._supervisor.running()
+        if running:
+            running[0].stop()
+
+    def _start_threads(self, threads: dict[int, Thread]) -> None:
         """As many as are wanted; one that has died is replaced."""
-        for number in range(self._wanted_threads(current)):
+        for number in range(self._thread_count):
             if number not in threads or not threads[number].is_alive():
                 threads[number] = Thread(target=self._serve_tasks, args=(number,), name=f"lapse-task-{number}")
                 threads[number].start()
 
-    def _start(self, *others: Service) -> None:
+    def start_services(self, *others: Service) -> None:
+        """What has to run beside tasks: heartbeats, requests to stop, gauges, row counts."""
         for service in (self._supervisor, self._counter, self.controller, *others):
             service.on_failure = self._listener.service_failed
             service.start()
 
-    def _close(self, *others: Service) -> None:
+    def close_services(self, *others: Service) -> None:
         for service in (*others, self.controller, self._counter, self._supervisor):
             service.close()
+
+    def leave(self) -> None:
+        """This process works for the database no more."""
+        self._supervisor.leave()
+
+    def _close(self, *others: Service) -> None:
+        self.close_services(*others)
+        self.leave()
 
     def work_once(self, jobs: Collection[int] | None = None) -> Job | None:
         """Claim one task and run it here; returns its job as it is then, or None if there was nothing to claim."""
@@ -299,7 +335,8 @@ class Worker:
         left = _Left(wanted)
         if not left.active:
             return wanted
-        threads = min(self._wanted_threads(current), sum(job.tasks_total for job in wanted))
+        self._set_threads(current)
+        threads = min(self._thread_count, sum(job.tasks_total for job in wanted))
         helpers = [
             Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)
         ]
@@ -322,7 +359,7 @@ class Worker:
     def _help(self, number: int, left: _Left) -> None:
         while not self._stop.is_set() and not left.done.is_set():
             try:
-                while self._may_work(number) and left.note(self.work_once(left.active)):
+                while self.may_work(number) and left.note(self.work_once(left.active)):
                     continue
             except LapseError as error:
                 # The database cannot be reached: the main thread meets that, too, and reports it.
@@ -338,22 +375,26 @@ class Worker:
     def _serve_tasks(self, number: int) -> None:
         seen = self._rounds
         while not self._stop.is_set():
-            try:
-                while self._may_work(number) and self.work_once():
-                    continue
-            except DatabaseUnavailable as error:
-                self._outage.met(error.message)
-                self._listener.service_failed("task")
-            except LapseError as error:
-                if not _is_told(error):
-                    log.warning("a task was given back: %s", error.message)
-                self._listener.service_failed("task")
-            except Exception:
-                log.exception("a task thread met an error and goes on")
-                self._listener.service_failed("task")
+            while self.may_work(number) and self.work():
+                continue
             seen = self._wait_for_round(seen)
 
-    def _may_work(self, number: int) -> bool:
+    def work(self) -> bool:
+        """Claim one task and run it here; False if there was none, or an error kept it from being run."""
+        try:
+            return self.work_once() is not None
+        except DatabaseUnavailable as error:
+            self._outage.met(error.message)
+        except LapseError as error:
+            if not _is_told(error):
+                log.warning("a task was given back: %s", error.message)
+        except Exception:
+            log.exception("a task thread met an error and goes on")
+        self._listener.service_failed("task")
+        return False
+
+    def may_work(self, number: int) -> bool:
+        """May one more task run beside `number` others of this process?"""
         return not self._stop.is_set() and number < self.controller.allowed_tasks(self._thread_count)
 
     def _still_worked_on(self, wanted: Collection[int]) -> bool:
@@ -423,13 +464,11 @@ class Worker:
         with self._engine.connection() as connection:
             return self._engine.reclaim(connection, seconds)
 
-    def _wanted_threads(self, current: Settings) -> int:
-        wanted = current.scan_worker_count if self._engine.features.concurrent_writers else 1
-        self._thread_count = wanted
+    def _set_threads(self, current: Settings) -> None:
+        self._thread_count = current.scan_worker_count if self._engine.features.concurrent_writers else 1
         if current.delete_worker_count != self._slot_count:
             self._slot_count = current.delete_worker_count
             self._slots = Semaphore(self._slot_count)
-        return wanted
 
 
 def _is_told(error: LapseError) -> bool:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from lapse.app.policyfile.candidates import Candidate, find_candidate
 from lapse.app.policyfile.linting import lint
 from lapse.app.policyfile.plan import Action, Change, FieldChange, FirstRun, Plan, Planner, Problem
-from lapse.app.policyfile.reading import FILE_NAME, PolicyFile, TableEntry, entry_from_keys, read_file
+from lapse.app.policyfile.reading import (
+    FILE_NAME,
+    DatabaseEntry,
+    PolicyFile,
+    TableEntry,
+    entry_from_keys,
+    read_databases,
+    read_file,
+)
 from lapse.app.policyfile.schema import json_schema
 from lapse.app.policyfile.writing import write_file
 
@@ -14,6 +22,7 @@ __all__ = [
     "Action",
     "Candidate",
     "Change",
+    "DatabaseEntry",
     "FieldChange",
     "FirstRun",
     "Plan",
@@ -25,6 +34,7 @@ __all__ = [
     "find_candidate",
     "json_schema",
     "lint",
+    "read_databases",
     "read_file",
     "write_file",
 ]

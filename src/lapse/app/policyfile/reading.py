@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from lapse.app.policyfile.positions import KeyPath, Positions
 from lapse.app.textfile import read_text
@@ -16,13 +17,14 @@ from lapse.ddl import parse_expression, recognise_column
 from lapse.errors import FileProblem, LapseError, UsageError
 from lapse.model import interval, knobs
 from lapse.model.policy import Policy, PolicyChange
-from lapse.model.secret import mask
+from lapse.model.secret import HIDDEN, mask
 from lapse.model.suggestion import suggest
 
 FILE_NAME = "lapse.toml"
 COLUMN, AFTER, EXCLUDE = "column", "after", "exclude"
-SECTIONS = ("defaults", "environments", "tables")
+SECTIONS = ("defaults", "environments", "databases", "tables")
 ENVIRONMENT_KEYS = ("url", "defaults", "tables")
+DATABASE_KEYS = ("url", "query", "hosts", "defaults", "tables")
 DERIVED_KNOBS = ("ttl",)
 """Knobs that a file has no use for: a table in it has TTL."""
 
@@ -43,12 +45,33 @@ class TableEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyFile:
-    """One environment of a file, defaults and overrides applied."""
+    """One environment of a file, or one of its databases, defaults and overrides applied."""
 
     path: Path
     environment: str | None
     url: str | None
     tables: tuple[TableEntry, ...]
+    has_databases: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatabaseEntry:
+    """One of the `[databases.NAME]` of a file, with its policies.
+
+    With `query`, the database at `url` is asked for the names of others; those on another host than its own must be
+    among `hosts`.
+    """
+
+    name: str
+    url: str
+    policies: PolicyFile
+    query: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+def read_databases(path: Path, variables: Mapping[str, str] | None = None) -> tuple[DatabaseEntry, ...]:
+    """Every database that a file names. Raises FileProblem."""
+    return _Reader(path, os.environ if variables is None else variables, needs_url=True).databases()
 
 
 def read_file(
@@ -78,8 +101,7 @@ class _Reader:
         self._positions = Positions(text)
 
     def read(self, wanted: str | None) -> PolicyFile:
-        self._known_keys((), self._document, SECTIONS)
-        environments = self._section(("environments",))
+        environments = self._environments()
         if wanted is None and len(environments) == 1:
             wanted = next(iter(environments))
         if wanted is not None and wanted not in environments:
@@ -89,13 +111,48 @@ class _Reader:
         here: KeyPath = ("environments", wanted) if wanted is not None else ()
         for name in environments:
             self._known_keys(("environments", name), self._section(("environments", name)), ENVIRONMENT_KEYS)
-        defaults = self._defaults(here)
-        return PolicyFile(
-            path=self._path,
-            environment=wanted,
-            url=self._url(here) if wanted is not None else None,
-            tables=tuple(self._table(name, here, defaults) for name in self._table_names(here)),
+        return self._policies(here, wanted, self._url(here) if wanted is not None else None)
+
+    def _environments(self) -> dict[str, Any]:
+        self._known_keys((), self._document, SECTIONS)
+        environments, databases = self._section(("environments",)), self._section(("databases",))
+        if environments and databases:
+            hint = "give each database of each environment a [databases.NAME] of its own, or a file of its own"
+            raise self._problem(("databases",), "a file has environments or databases, not both", hint=hint)
+        for name in databases:
+            self._known_keys(("databases", name), self._section(("databases", name)), DATABASE_KEYS)
+        return environments
+
+    def databases(self) -> tuple[DatabaseEntry, ...]:
+        self._environments()
+        names = self._section(("databases",))
+        if not names:
+            hint = '[databases.orders] with url = "$ORDERS_URL" names one'
+            raise self._problem(("databases",), "the file names no databases", hint=hint)
+        return tuple(self._database(name) for name in names)
+
+    def _database(self, name: str) -> DatabaseEntry:
+        here: KeyPath = ("databases", name)
+        if re.fullmatch(r"[\w.-]+", name) is None:
+            raise self._problem(here, "the name of a database consists of letters, digits, _, - and dots")
+        url, query, hosts = self._url(here), self._section(here).get("query"), self._section(here).get("hosts", [])
+        if url is None:
+            raise self._problem(here, f"database {name} has no url", hint='url = "$DATABASE_URL"')
+        if query is not None and (not isinstance(query, str) or not query.strip()):
+            raise self._problem((*here, "query"), "query must be a statement that gives names of databases")
+        if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
+            raise self._problem((*here, "hosts"), 'hosts must be a list of names, such as ["db1.example.com"]')
+        if hosts and query is None:
+            raise self._problem((*here, "hosts"), "hosts belongs to a query, whose databases it says where to find")
+        return DatabaseEntry(
+            name=name, url=url, query=query, hosts=tuple(hosts), policies=self._policies(here, name, url)
         )
+
+    def _policies(self, here: KeyPath, environment: str | None, url: str | None) -> PolicyFile:
+        defaults = self._defaults(here)
+        tables = tuple(self._table(name, here, defaults) for name in self._table_names(here))
+        several = bool(self._section(("databases",)))
+        return PolicyFile(path=self._path, environment=environment, url=url, tables=tables, has_databases=several)
 
     def _table_names(self, here: KeyPath) -> list[str]:
         own = self._section((*here, "tables")) if here else {}
@@ -177,17 +234,22 @@ class _Reader:
         place = (*here, "url")
         if not isinstance(value, str):
             raise self._problem(place, "url must be a string")
-        variable = re.fullmatch(r"\$\{?(\w+)\}?", value.strip())
-        if variable is not None:
-            if not self._variables.get(variable[1]):
-                if not self._needs_url:
-                    return None
-                raise self._problem(place, f"the environment variable {variable[1]} is not set")
-            return self._variables[variable[1]]
-        if mask(value) != value:
+        shown = _VARIABLE.sub(HIDDEN, value)
+        if mask(shown) != shown:
             hint = 'url = "$DATABASE_URL" takes it from the environment'
             raise self._problem(place, "a password does not belong in this file", hint=hint)
-        return value
+        missing = [name for name in _variables_in(value) if not self._variables.get(name)]
+        if missing and not self._needs_url:
+            return None
+        if missing:
+            raise self._problem(place, f"the environment variable {missing[0]} is not set")
+        return self._with_variables(value.strip())
+
+    def _with_variables(self, text: str) -> str:
+        """Between `//` and `@` a value is a user's name or password, in which any character may stand for itself."""
+        before, at, after = text.rpartition("@")
+        quoted = _VARIABLE.sub(lambda found: quote(self._variables[found[1] or found[2]], safe=""), before)
+        return quoted + at + _VARIABLE.sub(lambda found: self._variables[found[1] or found[2]], after)
 
     def _section(self, path: KeyPath) -> dict[str, Any]:
         found: Any = self._document
@@ -206,6 +268,13 @@ class _Reader:
     def _problem(self, place: KeyPath, text: str, *, hint: str | None = None) -> FileProblem:
         line, column = self._positions.of(place)
         return FileProblem(text, path=str(self._path), line=line, column=column, hint=hint)
+
+
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def _variables_in(text: str) -> list[str]:
+    return [found[1] or found[2] for found in _VARIABLE.finditer(text)]
 
 
 _EXPIRY_KEYS = frozenset({COLUMN, AFTER, EXCLUDE, "ttl_expire_after", "ttl_expiration_expression"})

@@ -25,13 +25,18 @@ def json_schema() -> dict[str, Any]:
         }
     ) | {"dependentRequired": {COLUMN: [AFTER], AFTER: [COLUMN]}}
     tables = {"type": "object", "additionalProperties": {"$ref": "#/$defs/table"}}
-    environment = _table(
-        {
-            "url": {"type": "string", "description": "The database, or $VARIABLE to take it from the environment."},
-            "defaults": {"$ref": "#/$defs/defaults"},
-            "tables": tables,
-        }
-    )
+    here = {
+        "url": {"type": "string", "description": "The database; $VARIABLES in it are taken from the environment."},
+        "defaults": {"$ref": "#/$defs/defaults"},
+        "tables": tables,
+    }
+    query = "A statement that gives the names of other databases on the server of url, which are meant instead of it."
+    hosts = "Other hosts that a second column of the query may name."
+    listing = {
+        "query": {"type": "string", "minLength": 1, "description": query},
+        "hosts": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": hosts},
+    }
+    database = _table(here | listing) | {"required": ["url"], "dependentRequired": {"hosts": ["query"]}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "lapse.toml",
@@ -39,7 +44,8 @@ def json_schema() -> dict[str, Any]:
         **_table(
             {
                 "defaults": {"$ref": "#/$defs/defaults"},
-                "environments": {"type": "object", "additionalProperties": environment},
+                "environments": {"type": "object", "additionalProperties": _table(here)},
+                "databases": {"type": "object", "additionalProperties": database},
                 "tables": tables,
             }
         ),

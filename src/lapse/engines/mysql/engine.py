@@ -137,8 +137,8 @@ class MysqlEngine(Engine):
             self._flavour = found
         return self._flavour
 
-    def close(self) -> None:
-        super().close()
+    def release(self) -> None:
+        super().release()
         self._by_key.dispose()
         self._with_triggers.dispose()
         for replica in self._replicas.values():

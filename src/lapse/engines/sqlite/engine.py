@@ -109,8 +109,11 @@ class SqliteEngine(Engine):
     def exists(self) -> bool:
         return self.path.exists()
 
-    def close(self) -> None:
+    def release(self) -> None:
         self._deleting.dispose()
+        super().release()
+
+    def close(self) -> None:
         super().close()
         if self._scratch:
             for suffix in ("", "-wal", "-shm", "-journal"):
