@@ -30,7 +30,9 @@ class Servers:
 
     def get(self, name: str) -> Backend:
         if name not in self._running:
-            backend = (BACKENDS | CONFORMING)[name]
+            backend = (BACKENDS | CONFORMING).get(name)
+            if backend is None:
+                pytest.skip(f"{name}: LAPSE_TEST_ONLY asks for another")
             reason = backend.why_not()
             if reason is not None:
                 if os.environ.get("CI"):

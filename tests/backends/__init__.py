@@ -1,10 +1,12 @@
 """The databases the conformance suite runs on, each started privately.
 
 A backend makes empty databases and knows how the engine spells a few types. Adding an engine is adding a module here
-and its name to `BACKENDS`.
+and its name to `BACKENDS`. `LAPSE_TEST_ONLY=mariadb` runs everything on that one alone.
 """
 
 from __future__ import annotations
+
+import os
 
 from tests.backends.base import Backend
 from tests.backends.mariadb import MariadbBackend
@@ -13,6 +15,7 @@ from tests.backends.postgres import (
     DebianPostgres,
     DebianWorkerRole,
     GivenPostgres,
+    GivenWorkerRole,
     WheelPostgres,
     WheelWorkerRole,
 )
@@ -26,12 +29,16 @@ BACKENDS: dict[str, type[Backend]] = {
     "mysql": MysqlBackend,
 }
 
+_ROLES: dict[str, type[Backend]] = {"postgres15-role": DebianWorkerRole, "postgres18-role": WheelWorkerRole}
 if GivenPostgres.binaries() is not None:
     BACKENDS["postgres-given"] = GivenPostgres
-
-_ROLES: dict[str, type[Backend]] = {"postgres15-role": DebianWorkerRole, "postgres18-role": WheelWorkerRole}
+    _ROLES["postgres-given-role"] = GivenWorkerRole
 CONFORMING = {name: backend for name, backend in BACKENDS.items() if name != "postgres18"} | _ROLES
 """What the conformance suite runs on: every server, PostgreSQL with a worker that has no right on any table, and one of
 its versions with one role for everything as well."""
+
+if only := os.environ.get("LAPSE_TEST_ONLY"):
+    BACKENDS = {name: backend for name, backend in BACKENDS.items() if name == only}
+    CONFORMING = {name: backend for name, backend in (BACKENDS | CONFORMING).items() if name.startswith(only)}
 
 __all__ = ["BACKENDS", "CONFORMING", "Backend"]

@@ -1,4 +1,7 @@
-"""MariaDB: a private server from the system's packages, in a temporary directory, without fsync."""
+"""MariaDB: a private server from the system's packages, in a temporary directory, without fsync.
+
+`LAPSE_TEST_MARIADB_PACKAGE=mariadb-11.8` takes one that `tests.backends.packages` has fetched instead.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from typing import Any, ClassVar
 import pymysql
 
 from tests.backends.base import Backend, quick_folder
+from tests.backends.packages import PACKAGES, Package
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -37,13 +41,29 @@ SMALL_AND_UNSAFE = (
 )
 
 
+BOOTSTRAP = (
+    "mariadb_system_tables.sql",
+    "mariadb_performance_tables.sql",
+    "mariadb_system_tables_data.sql",
+    "maria_add_gis_sp_bootstrap.sql",
+    "mariadb_sys_schema.sql",
+)
+
+
+def fetched() -> Package | None:
+    name = os.environ.get("LAPSE_TEST_MARIADB_PACKAGE")
+    return PACKAGES[name] if name else None
+
+
 def why_no_server() -> str | None:
+    if package := fetched():
+        return package.why_not()
     missing = [name for name in ("mariadbd", "mariadb-install-db") if shutil.which(name, path=_PATH) is None]
     return f"{' and '.join(missing)} not installed" if missing else None
 
 
 def has_rocksdb() -> bool:
-    return (PLUGINS / "ha_rocksdb.so").exists()
+    return fetched() is None and (PLUGINS / "ha_rocksdb.so").exists()
 
 
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
@@ -130,6 +150,11 @@ class MariadbServer:
         self._wait_until_up()
 
     def daemon(self) -> list[str]:
+        if package := fetched():
+            share = package.folder / "usr/share/mariadb"
+            where = [f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
+            # Newer ones make a certificate for themselves; a handshake costs more than what most tests then ask.
+            return [*package.command(package.program), "--no-defaults", "--skip-ssl", *where]
         found = shutil.which(self.program, path=_PATH)
         assert found is not None
         return [found, "--no-defaults"]
@@ -176,6 +201,9 @@ class MariadbServer:
             self._process = None
 
     def _install(self) -> None:
+        if package := fetched():
+            self._bootstrap(package.folder / "usr/share/mariadb")
+            return
         installer = shutil.which("mariadb-install-db", path=_PATH)
         assert installer is not None
         done = subprocess.run(
@@ -193,6 +221,15 @@ class MariadbServer:
             text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def _bootstrap(self, share: Path) -> None:
+        """What the installer does, which would start the server without its own loader."""
+        (self.folder / "data").mkdir()
+        parts = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;"]
+        parts += [(share / name).read_text() for name in BOOTSTRAP]
+        options = [f"--user={self._user}", f"--datadir={self.folder / 'data'}", "--bootstrap", *self.unsafe]
+        done = subprocess.run([*self.daemon(), *options], input="\n".join(parts), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-4000:]
 
     def _wait_until_up(self) -> None:
         assert self._process is not None

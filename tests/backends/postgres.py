@@ -285,3 +285,7 @@ class DebianWorkerRole(WorkerRole, DebianPostgres):
 
 class WheelWorkerRole(WorkerRole, WheelPostgres):
     pass
+
+
+class GivenWorkerRole(WorkerRole, GivenPostgres):
+    pass

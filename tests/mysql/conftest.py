@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lapse.app import Lapse
+from tests.backends import BACKENDS
 from tests.backends.mariadb import MariadbBackend, MariadbServer, has_rocksdb, why_no_server
 from tests.conformance.harness import Harness
 from tests.conftest import Servers
@@ -16,7 +17,7 @@ from tests.conftest import Servers
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
-@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+@pytest.fixture(scope="session", params=[name for name in ("mariadb", "mysql") if name in BACKENDS])
 def backend(request: pytest.FixtureRequest, servers: Servers) -> MariadbBackend:
     found = servers.get(request.param)
     assert isinstance(found, MariadbBackend)
