@@ -11,7 +11,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 3 ? 4 : n + 1 )
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help demo test mysql check chaos galera bench bench-full docs servers fetched clean
+.PHONY: help demo test mysql tidb matrix check chaos galera bench bench-full docs servers fetched clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,13 @@ check: $(STAMP) ## lint, format, types and the import contract
 
 mysql: $(STAMP) servers fetched ## every test of MySQL, those that make test leaves out as well; LAPSE_TEST_MYSQL_URL names another server
 	LAPSE_TEST_ALL_MYSQL=1 $(BIN)/python -m pytest -n $(JOBS) tests/conformance tests/mysql tests/safety -k "mysql and not mariadb" $(ARGS)
+
+tidb: $(STAMP) ## build tidb-server into the user's cache, once (ten minutes of a processor), and run TiDB's scenarios on it
+	$(BIN)/python -m tests.backends.tidb_build
+	LAPSE_TEST_TIDB=1 $(BIN)/python -m pytest tests/tidb tests/unit/engines/mysql/test_tidb.py $(ARGS)
+
+matrix: $(STAMP) servers ## conformance and engine tests on every server that README names; writes docs/engines.md
+	$(BIN)/python -m tests.matrix -n $(JOBS) $(ARGS)
 
 chaos: $(STAMP) servers fetched ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)

@@ -22,7 +22,9 @@ PAGES = {
         "choosing.md",
         "postgres.md",
         "mariadb.md",
+        "tidb.md",
         "sqlite.md",
+        "engines.md",
         "kv.md",
     ),
     "How to": (

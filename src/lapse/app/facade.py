@@ -49,6 +49,7 @@ from lapse.errors import (
     LapseError,
     NotFound,
     NotPermitted,
+    Unsupported,
 )
 from lapse.metrics import Metrics
 from lapse.model import interval
@@ -363,6 +364,11 @@ class Lapse(Observer):
 
     def set_setting(self, name: str, value: str) -> tuple[str, str]:
         setting_model.normalise(name, value)
+        if self.engine.has_setting(name):
+            raise Unsupported(
+                f"{name} is a variable of TiDB's own, which obeys it, and no setting of Lapse's here",
+                hint=f"lapse sql -c \"SET GLOBAL {name} = '{value}'\"",
+            )
         with self.catalog.writing() as connection:
             return settings.save_setting(connection, name, value, self.engine.now(connection))
 

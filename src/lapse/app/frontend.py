@@ -101,6 +101,8 @@ class Frontend:
                     return self._show_create(connection, statement.table)
                 case ShowList():
                     return self._run_catalog(connection, f"SELECT * FROM {self._view(_VIEWS[statement.what])}", None)
+                case CatalogQuery() if self._asks_the_server(statement):
+                    return self._run(connection, self._query_text(connection, statement), parameters)
                 case CatalogQuery():
                     return self._run_catalog(connection, self._query_text(connection, statement), parameters)
                 case ControlJob():
@@ -228,6 +230,8 @@ class Frontend:
         return Result(rowcount=1)
 
     def _set(self, connection: Connection, statement: SetGlobal) -> Result:
+        if self._engine.has_setting(statement.name):
+            return self._run(connection, statement.text, None)
         setting_model.normalise(statement.name, statement.value)
         with self._engine.atomic(connection), self._engine.bookkeeping(connection):
             bound = self._catalog.bind(connection)
@@ -235,10 +239,17 @@ class Frontend:
             settings.save_setting(bound, statement.name, statement.value, self._engine.now(connection))
         return Result(rowcount=0)
 
+    def _asks_the_server(self, statement: CatalogQuery) -> bool:
+        """Is there nothing in it but variables of the server's own, which have names like Lapse's settings?"""
+        found = [piece for piece in statement.pieces if not isinstance(piece, str)]
+        return all(isinstance(piece, Variable) and self._engine.has_setting(piece.name) for piece in found)
+
     def _query_text(self, connection: Connection, statement: CatalogQuery) -> str:
         parts = []
         for piece in statement.pieces:
             match piece:
+                case Variable(name=name) if self._engine.has_setting(name):
+                    parts.append(f"@@global.{name}")
                 case Variable(name=name):
                     parts.append("'" + self._setting_text(connection, name).replace("'", "''") + "'")
                 case RelOptions():

@@ -335,11 +335,12 @@ VIEWS = {
                c.status AS current_job_status,
                c.changed_at AS current_job_status_update_time
           FROM {table} t
-          LEFT JOIN {job} l ON l.job_id = (SELECT max(f.job_id) FROM {job} f
-                                            WHERE f.table_id = t.table_id AND f.status = 'finished')
-          LEFT JOIN {job} c ON c.job_id = (SELECT max(g.job_id) FROM {job} g
-                                            WHERE g.table_id = t.table_id AND g.status <> 'finished'
-                                              AND g.job_id > coalesce(l.job_id, 0))
+          LEFT JOIN (SELECT table_id, max(job_id) AS job_id FROM {job} WHERE status = 'finished'
+                      GROUP BY table_id) f ON f.table_id = t.table_id
+          LEFT JOIN {job} l ON l.job_id = f.job_id
+          LEFT JOIN (SELECT table_id, max(job_id) AS job_id FROM {job} WHERE status <> 'finished'
+                      GROUP BY table_id) g ON g.table_id = t.table_id AND g.job_id > coalesce(f.job_id, 0)
+          LEFT JOIN {job} c ON c.job_id = g.job_id
           LEFT JOIN {worker} w ON w.worker_id = c.owner_id""",
     "lapse_reloptions": "SELECT p.table_name AS relname, p.reloptions AS reloptions FROM {policy} p",
 }

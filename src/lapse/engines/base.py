@@ -440,6 +440,10 @@ class Engine(ABC):
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""
         return {}
 
+    def has_setting(self, name: str) -> bool:
+        """Is this one of the server's own variables, although it is called like a setting of Lapse's?"""
+        return False
+
     def reclaim(self, connection: Connection, seconds: float) -> int:
         """Give space back in small steps for about `seconds`; returns bytes, 0 where the engine does it by itself."""
         return 0

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Deleter, Engine
 from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
+from lapse.errors import Drift
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table
@@ -74,10 +75,6 @@ class Native(ABC):
     # Read back
 
     @abstractmethod
-    def text(self, table: Table) -> str:
-        """What the table says about its TTL, in the database's own words; empty where it says nothing."""
-
-    @abstractmethod
     def missing(self, connection: Connection, declared: Declared) -> list[str]:
         """What `declare` would have to write again, in words."""
 
@@ -86,8 +83,8 @@ class Native(ABC):
         """Does the database do by itself what the policy says?"""
 
     @abstractmethod
-    def verify(self, connection: Connection, declared: Declared) -> None:
-        """Raises Drift, or Unsupported, unless the database expires rows as the policy says."""
+    def path(self, connection: Connection, declared: Declared) -> Path:
+        """Raises Drift, or Unsupported, where the database would not expire rows as the policy says."""
 
     # Observe
 
@@ -102,18 +99,29 @@ class Native(ABC):
     def counters(self, connection: Connection) -> Mapping[str, int]:
         """What the database itself counts, for the whole server."""
 
-    @abstractmethod
-    def survey(self, connection: Connection, declared: Declared) -> Survey: ...
+    hides_expired: ClassVar[bool]
+    """Are expired rows invisible from the moment they expire? If not, they are counted as those of any other table."""
 
-    @abstractmethod
+    def condition(self, table: Table) -> str:
+        """What decides, in the database's own words; only where expired rows are invisible."""
+        raise NotImplementedError
+
+    def survey(self, connection: Connection, declared: Declared) -> Survey:
+        """Only where expired rows are invisible."""
+        raise NotImplementedError
+
     def expiring(self, connection: Connection, declared: Declared, instants: int) -> Expiring | None:
         """None where a query can read when the rows expire, as of any other table."""
+        return None
 
     # Run now, pause
 
     @abstractmethod
     def run(self, target: Target) -> Deleter:
         """Makes the database expire the rows of a target now, and counts what went."""
+
+    serves_all: ClassVar[bool] = False
+    """Is it the only way to delete? What it cannot do is then refused, and Lapse deletes no row by itself."""
 
     pauses: ClassVar[bool]
     """Does a policy that is paused stop the database, too? If not, it only stops Lapse's own runs."""
@@ -133,10 +141,12 @@ def _reading_tables(
 class NativeFirst(Engine):
     """An engine whose database may have TTL of its own."""
 
-    native: Native
+    @property
+    @abstractmethod
+    def native(self) -> Native: ...
 
     def _serving(self, connection: Connection, table: Table) -> Native | None:
-        return self.native if self.native.serves(connection, table) else None
+        return self.native if self.native.serves_all or self.native.serves(connection, table) else None
 
     def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
         return self.native.serves(connection, table) and self.native.obeys(connection, table, policy)
@@ -187,28 +197,33 @@ class NativeFirst(Engine):
 
     def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
         native = self._serving(connection, declared.table)
-        return [*super().privileges(connection, declared), *(native.privileges(connection) if native else ())]
+        own = native.privileges(connection) if native else []
+        return own if self.native.serves_all else [*super().privileges(connection, declared), *own]
 
     # Deleting
 
     def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        if native := self._serving(connection, declared.table):
-            return f"{native.name}: {native.text(declared.table)}"
+        native = self._serving(connection, declared.table)
+        if native is not None and native.hides_expired:
+            return native.condition(declared.table)
         return super().condition(connection, declared, cutoff)
 
     @_reading_tables
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
         if native := self._serving(connection, declared.table):
-            native.verify(connection, declared)
-            return Path(kind=PathKind.NATIVE, evidence=f"{native.name} deletes them: {native.text(declared.table)}")
+            return native.path(connection, declared)
         return super().choose_path(connection, declared, cutoff)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
-        return self.native.run(target) if _is_chosen(target) else super().deleter(target, span, cursor)
+        if _is_chosen(target):
+            return self.native.run(target)
+        if self.native.serves_all:
+            raise Drift(f"{self.native.name} itself deletes the rows of table {target.declared.table.name}")
+        return super().deleter(target, span, cursor)
 
     @_reading_tables
     def survey(self, connection: Connection, target: Target) -> Survey:
-        if _is_chosen(target):
+        if _is_chosen(target) and self.native.hides_expired:
             return self.native.survey(connection, target.declared)
         return super().survey(connection, target)
 
@@ -222,7 +237,9 @@ class NativeFirst(Engine):
 
     @_reading_tables
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        return [] if _is_chosen(target) else super().sample(connection, target, count)
+        if _is_chosen(target) and self.native.hides_expired:
+            return []
+        return super().sample(connection, target, count)
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return self.native.counters(connection)

@@ -1,6 +1,6 @@
-"""Servers that speak a protocol Lapse knows and have TTL of their own: refused from their greeting.
+"""CockroachDB speaks PostgreSQL's protocol and has TTL of its own: refused from its greeting.
 
-None of them can be started here, so a few bytes of their protocol stand for them: what a client sees before it says
+It cannot be started here, so a few bytes of their protocol stand for them: what a client sees before it says
 anything.
 """
 
@@ -16,9 +16,6 @@ import pytest
 
 from lapse.app import Lapse
 from lapse.errors import UnsupportedUrl
-
-MYSQL_CAPABILITIES = 0x0200 | 0x8000 | 0x00080000
-"""PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH."""
 
 
 def _postgres_message(kind: bytes, body: bytes) -> bytes:
@@ -40,24 +37,6 @@ def _cockroach(client: socket.socket) -> None:
         + _postgres_message(b"K", struct.pack("!ii", 1, 2))
         + _postgres_message(b"Z", b"I")
     )
-
-
-def _tidb(client: socket.socket) -> None:
-    greeting = (
-        b"\x0a8.0.11-TiDB-v8.5.0\0"
-        + struct.pack("<i", 1)
-        + b"12345678\0"
-        + struct.pack("<HBHH", MYSQL_CAPABILITIES & 0xFFFF, 45, 2, MYSQL_CAPABILITIES >> 16)
-        + bytes([21])
-        + bytes(10)
-        + b"123456789012\0"
-        + b"mysql_native_password\0"
-    )
-    client.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
-    # The driver logs in, then names its character set.
-    while header := client.recv(4):
-        client.recv(int.from_bytes(header[:3], "little"))
-        client.sendall(bytes([7, 0, 0, header[3] + 1]) + b"\0\0\0\x02\0\0\0")
 
 
 @contextmanager
@@ -85,7 +64,6 @@ def _serving(greet: object) -> Iterator[int]:
     ("greet", "url", "words", "hint"),
     [
         (_cockroach, "postgresql://u@127.0.0.1:{port}/db", "CockroachDB", "--to cockroach"),
-        (_tidb, "mysql://u@127.0.0.1:{port}/db?ssl_mode=DISABLED", "TiDB", "--to tidb"),
     ],
 )
 def test_they_are_refused_with_what_to_do_instead(greet: object, url: str, words: str, hint: str) -> None:

@@ -344,7 +344,10 @@ class MysqlEngine(Engine):
     def place(self, connection: Connection) -> Place:
         url = self._options.url
         socket = str(url.query.get("unix_socket", ""))
-        return Place(incarnation=server.incarnation(connection), endpoint=endpoint_of(url) + socket)
+        return Place(incarnation=self.incarnation(connection), endpoint=endpoint_of(url) + socket)
+
+    def incarnation(self, connection: Connection) -> str:
+        return server.incarnation(connection)
 
     def role(self, connection: Connection) -> str:
         return str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one())

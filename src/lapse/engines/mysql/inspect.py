@@ -199,6 +199,8 @@ def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
         # MyRocks calls its indexes LSMTREE; they are ordered like a B-tree.
         row["type"] = "BTREE" if row["type"] in ("BTREE", "LSMTREE") else row["type"]
         # IGNORED on MariaDB, INVISIBLE on MySQL.
+        # TiDB has the number as text.
+        row["non_unique"] = int(row["non_unique"])
         row["ignored"] = row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
         grouped[row["name"]].append(row)
     return _Indexes(grouped.items())

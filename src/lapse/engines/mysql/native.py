@@ -1,20 +1,24 @@
-"""MyRocks behind the native protocol, and the engine that asks it first."""
+"""MyRocks behind the native protocol, and the engine that asks it, or TiDB, first."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared, Deleter, Expiring, Survey, Target
+from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.keyset import Atomic, Connect
-from lapse.engines.mysql import checks, compaction, inspect, managed, myrocks, privileges
+from lapse.engines.mysql import checks, compaction, inspect, managed, myrocks, privileges, tidb, tidb_jobs, tidb_native
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.engine import MysqlEngine
+from lapse.engines.mysql.tidb_native import Tidb
 from lapse.engines.native import Native, NativeFirst, Verdict
+from lapse.model.job import Path, PathKind
 from lapse.model.policy import Policy
+from lapse.model.settings import Settings
 from lapse.model.table import MANAGED_COLUMN, Column, Table, TableKind, TableName
 
 
@@ -23,6 +27,7 @@ class MyRocks(Native):
 
     name = "MyRocks"
     pauses = False
+    hides_expired = True
 
     def __init__(self, *, connect: Connect, atomic: Atomic) -> None:
         self._connect = connect
@@ -32,7 +37,7 @@ class MyRocks(Native):
         return inspect.storage_engine(connection, table.name) == myrocks.ENGINE
 
     def serves(self, connection: Connection, table: Table) -> bool:
-        return bool(self.text(table)) and self.is_available(connection, table)
+        return bool(myrocks.ttl_items(table.comment)) and self.is_available(connection, table)
 
     # Declare
 
@@ -44,7 +49,7 @@ class MyRocks(Native):
         if found.reason is not None:
             return Verdict(reason=found.reason, otherwise=replace(declared, table=_without_hidden_time(table)))
         notices += [advice.text for advice in myrocks.advice(connection, table, policy)]
-        if self.text(table) != found.comment:
+        if myrocks.ttl_items(table.comment) != found.comment:
             notices.append(f"MyRocks copies the whole table {table.name} to change its TTL")
         if policy.hide_expired != "off":
             notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
@@ -76,27 +81,26 @@ class MyRocks(Native):
 
     # Read back
 
-    def text(self, table: Table) -> str:
-        return myrocks.ttl_items(table.comment)
-
     def missing(self, connection: Connection, declared: Declared) -> list[str]:
         wanted = myrocks.express(declared.table, declared.policy).comment
-        return [] if self.text(declared.table) == wanted else [f"comment {wanted!r}"]
+        return [] if myrocks.ttl_items(declared.table.comment) == wanted else [f"comment {wanted!r}"]
 
     def obeys(self, connection: Connection, table: Table, policy: Policy) -> bool:
-        return myrocks.express(table, policy).comment == self.text(table)
+        return myrocks.express(table, policy).comment == myrocks.ttl_items(table.comment)
 
-    def verify(self, connection: Connection, declared: Declared) -> None:
+    def path(self, connection: Connection, declared: Declared) -> Path:
         myrocks.verify(connection, declared)
+        items = myrocks.ttl_items(declared.table.comment)
+        return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {items}")
 
     def _verify_leaves(self, connection: Connection, declared: Declared) -> None:
         table, policy = declared.table, declared.policy
         if table.kind is not TableKind.PARTITIONED:
-            self.verify(connection, declared)
+            myrocks.verify(connection, declared)
             return
         for partition in table.partitions:
             leaf = replace(table, name=TableName(table.name.name, table.name.schema, partition))
-            self.verify(connection, replace(declared, table=leaf, policy=policy.for_partition(partition)))
+            myrocks.verify(connection, replace(declared, table=leaf, policy=policy.for_partition(partition)))
 
     # Observe
 
@@ -108,6 +112,9 @@ class MyRocks(Native):
 
     def counters(self, connection: Connection) -> Mapping[str, int]:
         return compaction.counters(connection)
+
+    def condition(self, table: Table) -> str:
+        return f"MyRocks: {myrocks.ttl_items(table.comment)}"
 
     def survey(self, connection: Connection, declared: Declared) -> Survey:
         return compaction.survey(connection, declared.table.name)
@@ -135,8 +142,45 @@ def _without_hidden_time(table: Table) -> Table:
 
 
 class NativeMysqlEngine(NativeFirst, MysqlEngine):
-    """MariaDB and MySQL, with what their storage engines do by themselves."""
+    """MariaDB, MySQL and TiDB, with what they do by themselves."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.native = MyRocks(connect=self._delete_connection, atomic=self.atomic)
+    @cached_property
+    def native(self) -> Native:
+        kind = Tidb if self.flavour.is_tidb else MyRocks
+        return kind(connect=self._delete_connection, atomic=self.atomic)
+
+    # On TiDB the TTL is the table's own: another table in its place has none, or one that was declared on it.
+
+    def arm(self, connection: Connection, declared: Declared) -> str:
+        if not self.flavour.is_tidb:
+            return super().arm(connection, declared)
+        found = json.loads(Engine.arm(self, connection, declared))
+        return json.dumps(found | {"job": tidb_native.last_job(connection, declared.table.name)})
+
+    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+        if not self.flavour.is_tidb:
+            return super().check_armed(connection, declared, armed)
+        checked = Engine.check_armed(self, connection, declared, armed)
+        tidb_native.verify(connection, declared)
+        tidb_native.refuse_switched_off(connection, declared, json.loads(armed)["job"])
+        return checked
+
+    def incarnation(self, connection: Connection) -> str:
+        """All servers of all clusters have one name there, and a cluster has many: the catalog tells them apart."""
+        return tidb_jobs.incarnation(connection) if self.flavour.is_tidb else super().incarnation(connection)
+
+    def declarer_grants(self, connection: Connection, name: TableName, *, creates: bool) -> str | None:
+        if not self.flavour.is_tidb:
+            return super().declarer_grants(connection, name, creates=creates)
+        return " ".join(str(each.statement) for each in self.native.privileges(connection)) or None
+
+    def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        """Lapse sends TiDB no deletes that would have to give way."""
+        return [] if self.flavour.is_tidb else super().gauges(connection, settings)
+
+    def create_statement(self, connection: Connection, table: Table) -> str:
+        found = super().create_statement(connection, table)
+        return tidb.without_ttl(found) if self.flavour.is_tidb else found
+
+    def has_setting(self, name: str) -> bool:
+        return self.flavour.is_tidb and name.lower().startswith("tidb_ttl_")

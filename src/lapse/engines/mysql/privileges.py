@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Advice, Declared
-from lapse.engines.mysql import definers, inspect
+from lapse.engines.mysql import definers, inspect, tidb_jobs
 from lapse.engines.mysql.names import qualified, quote
 from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, TableName
 
@@ -80,6 +80,20 @@ def lacking_for_compaction(connection: Connection) -> list[Advice]:
             statement=f"GRANT SUPER ON *.* TO {known[1]};",
         )
     ]
+
+
+def lacking_for_tidb(connection: Connection) -> list[Advice]:
+    """TiDB's own jobs are seen in its system tables alone. It is tried: its views tell no rights on single tables."""
+    found = []
+    for name in tidb_jobs.TABLES:
+        try:
+            connection.exec_driver_sql(f"SELECT 1 FROM mysql.{name} LIMIT 0")
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            user, host = str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one()).rsplit("@", 1)
+            found.append(_advice(["SELECT"], f"mysql.{name}", f"{quote(user)}@{quote(host)}"))
+    return found
 
 
 def declarer_grants(connection: Connection, name: TableName) -> str | None:

@@ -34,8 +34,9 @@ STRICT_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITU
 LENIENT_MODE = "NO_ENGINE_SUBSTITUTION"
 """For deletes: a value that is no time is then NULL, which never expires, and not an error that ends the job."""
 
-MINIMUM = {"MariaDB": (10, 6), "MySQL": (8, 0, 23)}
-"""The first with what Lapse needs: SKIP LOCKED on MariaDB, columns that are INVISIBLE on MySQL."""
+MINIMUM = {"MariaDB": (10, 6), "MySQL": (8, 0, 23), "TiDB": (7, 1)}
+"""The first with what Lapse needs: SKIP LOCKED on MariaDB, columns that are INVISIBLE on MySQL, the history of TTL jobs
+on TiDB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,9 @@ class Flavour:
     @classmethod
     def from_text(cls, text: str) -> Flavour:
         product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
+        # TiDB names the MySQL that it is like first: 8.0.11-TiDB-v8.5.0.
+        if own := re.search(r"-TiDB-v?(.*)", text, re.IGNORECASE):
+            product, text = "TiDB", own[1]
         # Replication made some MariaDB servers put 5.5.5- before their own version.
         numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
         version = tuple(int(number) for number in numbers.groups()) if numbers else (0,)
@@ -56,6 +60,10 @@ class Flavour:
     @property
     def is_mariadb(self) -> bool:
         return self.product == "MariaDB"
+
+    @property
+    def is_tidb(self) -> bool:
+        return self.product == "TiDB"
 
     @property
     def can_refuse_to_wait(self) -> bool:
@@ -141,7 +149,7 @@ def open_replicas(options: Options) -> dict[str, Database]:
     timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
     return {
         f"{url.host}:{url.port}" if url.port else str(url.host): _open(
-            url, pool_size=1, pool_pre_ping=True, connect_args={**options.arguments, **timeouts}
+            url, options, pool_size=1, pool_pre_ping=True, connect_args={**options.arguments, **timeouts}
         )
         for url in options.replicas
     }
@@ -170,6 +178,7 @@ def open_for_users(options: Options) -> Database:
     """Connections as the server makes them."""
     database = _open(
         options.url,
+        options,
         poolclass=NullPool,
         skip_autocommit_rollback=True,
         execution_options={"no_parameters": True},
@@ -191,7 +200,7 @@ def open_for_users(options: Options) -> Database:
     return database
 
 
-def _open(url: URL, **how: Any) -> Database:
+def _open(url: URL, options: Options, **how: Any) -> Database:
     database = create_engine(url, isolation_level="AUTOCOMMIT", **how)
 
     @event.listens_for(database, "do_connect")
@@ -204,12 +213,11 @@ def _open(url: URL, **how: Any) -> Database:
                 f"this account cannot log in without another package: {error}",
                 hint="pip install 'lapse-ttl[mysql]', or encrypt the connection: ?ssl_mode=REQUIRED",
             ) from error
-        if "tidb" in raw.server_version.lower():
+        if (not options.binlog or options.replicas) and Flavour.from_text(raw.server_version).is_tidb:
             raw.close()
             raise UnsupportedUrl(
-                "this server is TiDB, which has TTL of its own; Lapse does not drive it yet",
-                hint="declare it with any client: ALTER TABLE t TTL = created_at + INTERVAL 30 DAY TTL_ENABLE = 'ON'; "
-                "`lapse convert --to tidb` writes such statements",
+                f"this server is TiDB, where {BINLOG_OPTION} and {REPLICAS_OPTION} mean nothing",
+                hint="leave them out of the URL",
             )
         return raw
 
@@ -227,6 +235,7 @@ def open_database(
 
     database = _open(
         options.url,
+        options,
         pool_size=POOL_SIZE,
         max_overflow=MAX_OVERFLOW,
         # That is `_roll_back`'s, and only where there is something to roll back.

@@ -1,0 +1,260 @@
+"""TiDB behind the native protocol: its TTL is declared, switched on after the guard, and its jobs are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Event
+from time import monotonic
+
+from sqlalchemy import Connection
+
+from lapse.engines.base import Advice, Batch, Checkpoint, Declared, Deleter, Target
+from lapse.engines.keyset import Atomic, Connect
+from lapse.engines.mysql import privileges, tidb, tidb_jobs
+from lapse.engines.mysql.names import qualified
+from lapse.engines.mysql.tidb import Ending, Report
+from lapse.engines.mysql.tidb_jobs import NativeJob
+from lapse.engines.native import Native, Verdict
+from lapse.errors import Blocked, DatabaseError, Drift, Interrupted, NotPermitted, Unsupported
+from lapse.model.blocked import BlockCode
+from lapse.model.job import Path, PathKind
+from lapse.model.policy import Policy
+from lapse.model.table import Table, TableName
+
+LOOK_SECONDS = 0.5
+"""How often a job of TiDB's is looked at."""
+STEP_SECONDS = 5.0
+"""After so long the runner gets a turn, and looks whether the job is still wanted."""
+START_SECONDS = 180.0
+"""TiDB puts a job off by a minute when others are at work."""
+
+
+class Tidb(Native):
+    name = "TiDB"
+    pauses = True
+    hides_expired = False
+    serves_all = True
+
+    def __init__(self, *, connect: Connect, atomic: Atomic) -> None:
+        self._connect = connect
+        self._atomic = atomic
+
+    def is_available(self, connection: Connection, table: Table) -> bool:
+        return True
+
+    def serves(self, connection: Connection, table: Table) -> bool:
+        return tidb_jobs.read(connection, table.name) is not None
+
+    # Declare
+
+    def check(self, connection: Connection, declared: Declared) -> Verdict:
+        table, policy = declared.table, declared.policy
+        notices = tidb.refuse(table, policy)
+        _refuse_zone(connection, declared)
+        missing = privileges.lacking_for_tidb(connection)
+        if missing:
+            raise NotPermitted(missing[0].text, hint=" ".join(str(each.statement) for each in missing))
+        notices.append(
+            "TiDB deletes them by itself, once the first run of Lapse has switched it on: every"
+            f" {tidb.every(policy)}, rows whose time is earlier than now to the second, zero dates included"
+        )
+        if policy.pause:
+            notices.append("TTL_ENABLE = 'OFF' cancels a job of TiDB's; switched on again, it begins from the start")
+        return Verdict(notices=tuple(notices))
+
+    def can_express(self, declared: Declared) -> bool:
+        return True
+
+    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+        """Switched off until a job of Lapse's has passed the guard, unless it is on and means the same already."""
+        table, policy = declared.table, declared.policy
+        found = tidb_jobs.read(connection, table.name)
+        goes_on = found is not None and found.enabled and found.expires_like(policy)
+        _alter(connection, table.name, tidb.clause(policy, enabled=goes_on and not policy.pause))
+        if missing := self.missing(connection, declared):
+            raise Drift(f"TiDB did not take {missing[0]} for table {table.name}")
+
+    def remove(self, connection: Connection, table: Table) -> Table:
+        raise NotImplementedError("TiDB serves every table that has a policy")
+
+    def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        _alter(connection, table.name, "REMOVE TTL")
+
+    # Read back
+
+    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+        policy = declared.policy
+        found = tidb_jobs.read(connection, declared.table.name)
+        if found is None or not found.expires_like(policy) or found.every != tidb.every(policy):
+            return [tidb.clause(policy, enabled=not policy.pause)]
+        if found.enabled and policy.pause:
+            return ["TTL_ENABLE = 'OFF'"]
+        return []
+
+    def obeys(self, connection: Connection, table: Table, policy: Policy) -> bool:
+        found = tidb_jobs.read(connection, table.name)
+        return found is not None and found.expires_like(policy)
+
+    def path(self, connection: Connection, declared: Declared) -> Path:
+        tidb.refuse(declared.table, declared.policy)
+        return Path(kind=PathKind.NATIVE, evidence=f"TiDB deletes them: {tidb.expiry(declared.policy)}")
+
+    # Observe
+
+    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+        return []
+
+    def privileges(self, connection: Connection) -> list[Advice]:
+        return privileges.lacking_for_tidb(connection)
+
+    def counters(self, connection: Connection) -> Mapping[str, int]:
+        return {}
+
+    # Run now
+
+    def run(self, target: Target) -> Deleter:
+        return NativeRun(target.declared.table.name, target.declared.policy, connect=self._connect, atomic=self._atomic)
+
+
+def verify(connection: Connection, declared: Declared) -> None:
+    """Raises Blocked where TiDB would not do what the policy says, although it was declared as it says."""
+    try:
+        _refuse_zone(connection, declared)
+    except Unsupported as error:
+        stop = f"ALTER TABLE {declared.table.name} TTL_ENABLE = 'OFF' stops TiDB, which goes on; {error.hint}"
+        raise Blocked(BlockCode.COLUMN_CHANGED, error.message, hint=stop) from error
+    if not tidb_jobs.is_switched_on(connection):
+        raise Blocked(
+            BlockCode.PARTS_MISSING,
+            "TiDB runs no TTL jobs: tidb_ttl_job_enable is OFF",
+            hint="SET GLOBAL tidb_ttl_job_enable = ON",
+        )
+
+
+def _refuse_zone(connection: Connection, declared: Declared) -> None:
+    table, policy = declared.table, declared.policy
+    zone = tidb_jobs.zone(connection)
+    if tidb.reads_wall_clock(table, policy) and not tidb.is_zone(policy, zone):
+        raise Unsupported(
+            f"TiDB reads DATE and DATETIME in the zone {zone}, and the policy in {policy.zone}",
+            hint=f"use a TIMESTAMP column, ttl_time_zone = '{zone}', or SET GLOBAL time_zone = '{policy.zone}'",
+        )
+
+
+def last_job(connection: Connection, name: TableName) -> str | None:
+    """The number of TiDB's newest job for a table."""
+    number = tidb_jobs.table_id(connection, name)
+    newest = None if number is None else tidb_jobs.newest(connection, number)
+    return None if newest is None else newest.id
+
+
+def refuse_switched_off(connection: Connection, declared: Declared, last: str | None) -> None:
+    """TTL is off before its first job. If TiDB has run one since `last`, another client has switched it off."""
+    name = declared.table.name
+    found = tidb_jobs.read(connection, name)
+    if found is None or found.enabled or declared.policy.pause or last_job(connection, name) == last:
+        return
+    raise Blocked(
+        BlockCode.PARTS_MISSING,
+        f"TTL_ENABLE of table {name} is 'OFF', although TiDB has run a job since the policy was declared or resumed",
+        hint=f"lapse resume URL {name} switches it on again, lapse pause URL {name} leaves it off",
+    )
+
+
+class NativeRun(Deleter):
+    """One job of TiDB's: the one that is at work, or one that is made to start by the shortest interval there is."""
+
+    def __init__(self, name: TableName, policy: Policy, *, connect: Connect, atomic: Atomic) -> None:
+        self._name = name
+        self._policy = policy
+        self._connect = connect
+        self._atomic = atomic
+        self._before: str | None = None
+        self._hurried_at: float | None = None
+        self._has_begun = False
+        self._interrupted = Event()
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        until = monotonic() + STEP_SECONDS
+        with self._connect() as connection:
+            if not self._has_begun:
+                with self._atomic(connection):
+                    # Lets a worker that has lost its lease stop before anything is switched on.
+                    checkpoint(connection, Batch())
+                self._begin(connection)
+            try:
+                while monotonic() < until:
+                    report = self._look(connection)
+                    if report is not None:
+                        return self._count(connection, report, checkpoint)
+                    if self._interrupted.wait(LOOK_SECONDS):
+                        raise Interrupted("the run was stopped; TiDB goes on with its own job")
+            except BaseException:
+                self._calm_down(connection)
+                raise
+        return Batch()
+
+    def _begin(self, connection: Connection) -> None:
+        self._has_begun = True
+        newest = self._newest(connection)
+        if newest is not None and newest.report is None:
+            return
+        found = tidb_jobs.read(connection, self._name)
+        if found is None or not found.expires_like(self._policy):
+            raise Drift(f"the TTL of table {self._name} was changed", hint="lapse doctor --repair")
+        self._before = newest.id if newest is not None else ""
+        _alter(connection, self._name, "TTL_ENABLE = 'ON'", f"TTL_JOB_INTERVAL = '{tidb.HURRIED.to_go()}'")
+        self._hurried_at = monotonic()
+
+    def _look(self, connection: Connection) -> Report | None:
+        """None as long as it is not over."""
+        newest = self._newest(connection)
+        if newest is None or newest.id == self._before:
+            if self._hurried_at is not None and monotonic() - self._hurried_at > START_SECONDS:
+                raise DatabaseError(
+                    f"TiDB has not started a TTL job for {self._name} in {START_SECONDS:.0f} s",
+                    hint="see tidb_ttl_running_tasks and the window tidb_ttl_job_schedule_window_start_time",
+                )
+            return None
+        self._calm_down(connection)
+        return newest.report
+
+    def _newest(self, connection: Connection) -> NativeJob | None:
+        number = tidb_jobs.table_id(connection, self._name)
+        return None if number is None else tidb_jobs.newest(connection, number)
+
+    def _calm_down(self, connection: Connection) -> None:
+        """The interval that the policy has; where this is not reached, the check of the next run says so."""
+        if self._hurried_at is not None and not connection.invalidated:
+            self._hurried_at = None
+            _alter(connection, self._name, f"TTL_JOB_INTERVAL = '{tidb.every(self._policy).to_go()}'")
+
+    def _count(self, connection: Connection, report: Report, checkpoint: Checkpoint) -> Batch:
+        if report.ending is not Ending.FINISHED:
+            how_many = "an unknown number of rows is gone"
+            raise DatabaseError(f"TiDB's job was {report.ending}, and {how_many}: {report.message}")
+        batch = Batch(
+            examined=report.expired,
+            selected=report.expired,
+            deleted=report.deleted,
+            held=report.errors,
+            done=True,
+        )
+        with self._atomic(connection):
+            checkpoint(connection, batch)
+        return batch
+
+    def skip_one(self, checkpoint: Checkpoint) -> Batch:
+        return Batch(done=True)
+
+    def restart(self) -> None:
+        """There is no cursor: the next step is another job."""
+        self._has_begun = False
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+
+
+def _alter(connection: Connection, name: TableName, *clauses: str) -> None:
+    for clause in clauses:
+        connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} {clause}")

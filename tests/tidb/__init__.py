@@ -1,0 +1,1 @@
+"""TiDB, whose own TTL Lapse declares, switches on and follows."""

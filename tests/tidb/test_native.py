@@ -1,0 +1,169 @@
+"""A policy on TiDB is TiDB's own TTL: declared, read back, guarded, run and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lapse.app import Lapse
+from lapse.app.doctor.finding import Level
+from lapse.app.records import job_record
+from lapse.errors import LapseError, Unsupported
+from lapse.model.job import JobStatus, PathKind
+from tests.backends.tidb import TidbServer
+
+Client = Callable[..., list[tuple[object, ...]]]
+EVENTS = "CREATE TABLE events (id BIGINT PRIMARY KEY, c TIMESTAMP NULL, note TEXT)"
+TTL = "ALTER TABLE events TTL = c + INTERVAL 30 DAY"
+ROWS = (
+    "INSERT INTO events VALUES (1, now() - INTERVAL 31 DAY, ''), (2, now() - INTERVAL 40 DAY, ''),"
+    " (3, now() - INTERVAL 29 DAY, ''), (4, NULL, '')"
+)
+
+
+def _created(client: Client, table: str = "events") -> str:
+    return str(client(f"SHOW CREATE TABLE {table}")[0][1])
+
+
+def _blocked(db: Lapse, table: str) -> str:
+    """Why nothing of a table is deleted."""
+    assert [job.status for job in db.run(table).jobs] == [JobStatus.FAILED]
+    (status,) = (each for each in db.status() if each.table.name == table)
+    assert status.state == "blocked" and status.blocked is not None
+    return str(status.reason)
+
+
+def test_declared_guarded_run_and_removed(db: Lapse, client: Client) -> None:
+    client(EVENTS, ROWS)
+    result = db.execute(TTL)
+    assert any("TiDB deletes them by itself" in notice for notice in result.notices)
+    # TiDB would start its first job within seconds.
+    assert "TTL=`c` + INTERVAL 30 DAY" in _created(client) and "TTL_ENABLE='OFF'" in _created(client)
+    assert "TTL_JOB_INTERVAL='1h'" in _created(client)
+    (preview,) = db.preview("events")
+    assert (preview.survey.expired, preview.path.kind) == (2, PathKind.NATIVE)
+
+    (job,) = db.run("events").jobs
+    assert (job.status, job.path.kind, job.counts.deleted) == (JobStatus.FINISHED, PathKind.NATIVE, 2)
+    assert job.estimated and job_record(job)["estimated"] is True
+    assert client("SELECT id FROM events ORDER BY id") == [(3,), (4,)]
+    assert "TTL_ENABLE='ON'" in _created(client) and "TTL_JOB_INTERVAL='1h'" in _created(client)
+    (status,) = db.status()
+    assert (status.state, status.blocked) == ("idle", None)
+
+    shown = str(db.execute("SHOW CREATE TABLE events").rows[0][1])
+    assert "T![ttl]" not in shown and "ttl_expiration_expression" in shown
+    # A table that was emptied, or made again with the same TTL, is still the one that was meant.
+    client("TRUNCATE TABLE events")
+    assert db.preview("events", column="c", after="1 day")[0].path.kind is PathKind.NATIVE
+    db.execute("ALTER TABLE events REMOVE TTL")
+    assert "TTL" not in _created(client) and db.status() == []
+
+
+def test_another_client_is_not_overruled(db: Lapse, client: Client) -> None:
+    client(EVENTS, ROWS)
+    db.execute(TTL)
+    assert len(db.run("events").jobs) == 1
+    client("ALTER TABLE events TTL_ENABLE = 'OFF'", ROWS.replace("(3,", "(5,").replace("(4,", "(6,"))
+    assert "TTL_ENABLE of table events is 'OFF'" in _blocked(db, "events")
+    assert "TTL_ENABLE='OFF'" in _created(client) and client("SELECT count(*) FROM events") == [(6,)]
+    db.resume("events")
+
+    client("ALTER TABLE events TTL = c + INTERVAL 1 DAY")
+    assert "missing in the database: TTL = `c` + INTERVAL 30 DAY" in _blocked(db, "events")
+    assert client("SELECT count(*) FROM events") == [(6,)]
+    db.doctor(repair=True)
+    # Another meaning begins as a new one does.
+    assert "30 DAY" in _created(client) and "TTL_ENABLE='OFF'" in _created(client)
+
+
+def test_a_pause_switches_it_off(db: Lapse, client: Client) -> None:
+    client(EVENTS)
+    db.execute(f"{TTL} TTL_JOB_INTERVAL = '1d2h'")
+    db.execute("ALTER TABLE events TTL_ENABLE = 'OFF'")
+    assert "TTL_ENABLE='OFF'" in _created(client) and "TTL_JOB_INTERVAL='1d2h'" in _created(client)
+    (status,) = db.status()
+    assert status.state == "paused"
+    client("ALTER TABLE events TTL_ENABLE = 'ON'")
+    assert any("TTL_ENABLE" in finding.text for finding in db.doctor())
+
+
+def test_a_dump_of_a_schema_keeps_its_meaning(db: Lapse, client: Client) -> None:
+    db.execute(f"{EVENTS} /*T![ttl] TTL=`c` + INTERVAL 3 MONTH */ /*T![ttl] TTL_ENABLE='ON' */")
+    assert "TTL=`c` + INTERVAL 3 MONTH" in _created(client) and "TTL_ENABLE='OFF'" in _created(client)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "words"),
+    [
+        ("SET (ttl_expire_after = '1 day')", "ADD COLUMN renewed_at"),
+        ("SET (ttl_expiration_expression = 'c + INTERVAL ''1 day''', ttl_job_cron = '0 3 * * *')", "TTL_JOB_INTERVAL"),
+        ("TTL = note + INTERVAL 1 DAY", "DATE, DATETIME and TIMESTAMP"),
+        ("SET (ttl_expiration_expression = 'c', ttl_delete_rate_limit = 5)", "ttl_delete_rate_limit"),
+    ],
+)
+def test_what_tidb_cannot_do_is_refused_and_nothing_is_changed(db: Lapse, client: Client, ttl: str, words: str) -> None:
+    client(EVENTS)
+    before = _created(client)
+    with pytest.raises(LapseError) as caught:
+        db.execute(f"ALTER TABLE events {ttl}")
+    assert words in f"{caught.value.message} {caught.value.hint}"
+    assert _created(client) == before and db.status() == []
+
+
+def test_parents_and_partitions_are_refused(db: Lapse, client: Client) -> None:
+    client(EVENTS, "CREATE TABLE child (id INT PRIMARY KEY, e BIGINT, FOREIGN KEY (e) REFERENCES events (id))")
+    with pytest.raises(Unsupported, match="rows of child refer to it"):
+        db.execute(TTL)
+    client("CREATE TABLE parts (id INT, c DATETIME) PARTITION BY HASH (id) PARTITIONS 2")
+    with pytest.raises(Unsupported, match="partitions"):
+        db.execute("ALTER TABLE parts TTL = c + INTERVAL 1 DAY")
+    assert "TTL" not in _created(client) + _created(client, "parts")
+
+
+def test_the_zone_is_the_servers(db: Lapse, client: Client, server: TidbServer) -> None:
+    client("CREATE TABLE wall (id INT PRIMARY KEY, c DATETIME)", EVENTS)
+    db.execute("ALTER TABLE wall TTL = c + INTERVAL 1 DAY")
+    server.execute("SET GLOBAL time_zone = 'Asia/Tokyo'")
+    try:
+        assert "in the zone Asia/Tokyo, and the policy in UTC" in _blocked(db, "wall")
+        assert "TTL_ENABLE='OFF'" in _created(client, "wall")
+        with pytest.raises(Unsupported, match="Asia/Tokyo"):
+            db.execute("ALTER TABLE wall TTL = c + INTERVAL 2 DAY")
+        # An instant is the same everywhere.
+        db.execute(TTL)
+    finally:
+        server.execute("SET GLOBAL time_zone = '+00:00'")
+
+
+def test_its_variables_are_its_own(db: Lapse, client: Client) -> None:
+    db.execute("SET GLOBAL tidb_ttl_delete_batch_size = 200")
+    assert client("SELECT @@global.tidb_ttl_delete_batch_size") == [("200",)]
+    assert db.execute("SELECT @@global.tidb_ttl_delete_batch_size").rows == (("200",),)
+    with pytest.raises(LapseError, match="TiDB"):
+        db.set_setting("tidb_ttl_delete_batch_size", "300")
+    client("SET GLOBAL tidb_ttl_delete_batch_size = 100")
+
+
+def test_who_cannot_see_its_jobs_is_told_what_is_missing(server: TidbServer, database: str, client: Client) -> None:
+    user = f"{database}_u"
+    client(EVENTS, f"CREATE USER {user}", f"GRANT ALL ON {database}.* TO {user}")
+    try:
+        with Lapse(server.url(database, user)) as db, pytest.raises(LapseError) as caught:
+            db.execute(TTL)
+        assert "GRANT SELECT ON mysql.tidb_ttl" in str(caught.value.hint)
+        assert "TTL" not in _created(client)
+        for table in ("tidb_ttl_table_status", "tidb_ttl_job_history"):
+            server.execute(f"GRANT SELECT ON mysql.{table} TO {user}")
+        with Lapse(server.url(database, user)) as db:
+            db.execute(TTL)
+            assert [finding.text for finding in db.doctor() if finding.level is not Level.OK] == []
+    finally:
+        server.execute(f"DROP USER {user}")
+
+
+@pytest.mark.parametrize("option", ["lapse_binlog=off", "lapse_replicas=other:4000"])
+def test_options_that_mean_nothing_there(server: TidbServer, database: str, option: str) -> None:
+    with Lapse(f"{server.url(database)}?{option}") as db, pytest.raises(LapseError, match="TiDB"):
+        db.status()
