@@ -32,7 +32,7 @@
     │   ├── StoreLocked            open for writing somewhere else
     │   ├── StoreClosed
     │   ├── ForeignStore           not written by Lapse
-    │   ├── StoreFromTheFuture     written by a newer Lapse than this one
+    │   ├── StoreTooNew            written by a newer Lapse than this one
     │   ├── CorruptRow             a row whose header cannot be read
     │   ├── ClockBehind            the clock is behind the latest time the store has seen
     │   ├── ClockAhead             the clock is so far ahead of it that it cannot be right
@@ -224,7 +224,7 @@ class ForeignStore(StoreError):
     pass
 
 
-class StoreFromTheFuture(StoreError):
+class StoreTooNew(StoreError):
     pass
 
 

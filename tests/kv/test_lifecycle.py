@@ -21,8 +21,8 @@ from lapse.errors import (
     Refused,
     StoreClosed,
     StoreError,
-    StoreFromTheFuture,
     StoreLocked,
+    StoreTooNew,
     UnsupportedUrl,
 )
 from lapse.kv import Store, Ttl
@@ -249,7 +249,7 @@ class TestWhoMayOpen:
         opener().close()
         overwrite_own_key(opener, FORMAT_KEY, b'{"version": 99, "engine": "x"}')
         for read_only in (False, True):
-            with pytest.raises(StoreFromTheFuture, match="99"):
+            with pytest.raises(StoreTooNew, match="99"):
                 opener(read_only=read_only)
 
     def test_a_format_that_was_never_released(self, opener: Opener) -> None:
@@ -283,7 +283,7 @@ def test_a_row_that_is_no_row_is_an_error_and_not_purged(opener: Opener) -> None
     store = opener()
     with pytest.raises(StoreError, match="too few for a header"):
         store.get(b"short")
-    with pytest.raises(StoreFromTheFuture):
+    with pytest.raises(StoreTooNew):
         store.get(b"future")
     with pytest.raises(StoreError):
         list(store.scan())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -104,7 +105,7 @@ def test_a_store_open_elsewhere_is_reported_and_tried_again(urls: list[str]) -> 
         for url in urls:
             with _open_between_purges(url):
                 said = worker.wait_for(f"store {url} was not purged and is tried again")
-                assert "already open for writing" in said
+                assert f"already open for writing (process {os.getpid()})" in said
                 assert metric(address, "lapse_kv_purge_errors_total", url) >= 1
             worker.wait_for(f"store {url}: ")
 
@@ -174,8 +175,8 @@ def test_off_loopback_the_metrics_need_the_token(urls: list[str]) -> None:
     ("arguments", "words"),
     [
         (["--kv", "slatedb:memory:"], "must not be a store in memory"),
-        (["--kv", "postgresql://x"], "no key-value store"),
-        (["--kv", ""], "no key-value store"),
+        (["--kv", "postgresql://x"], "not a key-value store"),
+        (["--kv", ""], "not a key-value store"),
         (["--kv", "rocksdb:/x", "--kv", "rocksdb:/x/"], "must not name a store twice"),
         (["--kv", "rocksdb:/x", "--kv-every", "5"], "has no unit"),
         (["--kv", "rocksdb:/x", "--kv-every", "0 s"], "longer than zero"),

@@ -56,7 +56,7 @@ def put(
     value: Annotated[str, typer.Argument(help="The value; - reads it from standard input.")],
     ttl: Annotated[str | None, typer.Option(help="How long the row lives, such as '30 days'.")] = None,
     expires_at: Annotated[str | None, typer.Option(help="When it expires: ISO 8601 with a zone.")] = None,
-    no_expiry: Annotated[bool, typer.Option("--no-expiry", help="The row stays for ever.")] = False,
+    no_expiry: Annotated[bool, typer.Option("--no-expiry", help="The row never expires.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
     encoding: As = Encoding.TEXT,
     as_json: Json = False,

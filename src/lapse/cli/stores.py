@@ -83,7 +83,7 @@ def _status(url: StoreUrl) -> StoreStatus:
         with open_store(url.full, read_only=True, registry=CollectorRegistry()) as store:
             stats, history = store.stats(), store.history()
     except (LapseError, OSError) as error:
-        return StoreStatus(store=str(url), state="away", problem=str(error).partition("\n")[0])
+        return StoreStatus(store=str(url), state="unreachable", problem=str(error).partition("\n")[0])
     last = history[0] if history else None
     state = "never purged" if last is None else "purged" if last.complete else "incomplete"
     return StoreStatus(
@@ -120,15 +120,15 @@ def open_purger(config: PurgerConfig | None, registry: CollectorRegistry) -> Pur
 
 
 STOP_S = 10.0
-"""How long a purge may take to come to its next step. One that waits for an object store that is away can take minutes:
-it is left where it is, as by a crash, which no step of a purge minds."""
+"""How long a purge may take to come to its next step. One that waits for an unreachable object store can take
+minutes: the worker exits without it, as in a crash, after which the next purge continues."""
 
 log = logging.getLogger("lapse.worker")
 
 
 @contextmanager
 def purging(purger: Purger | None, stopping: Event) -> Iterator[None]:
-    """Purges beside what is done inside it. At its end the purge at hand is told to stop."""
+    """Runs the purger in a thread during the block; at its end the running purge is told to stop."""
     if purger is None:
         yield
         return

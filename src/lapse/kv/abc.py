@@ -111,7 +111,7 @@ class Store(Reader, Writer, Block, Protocol):
         ...
 
     def persist(self, key: bytes) -> bool:
-        """Make a live row stay for ever; False if there is none."""
+        """Remove the TTL of a live row; False if there is none."""
         ...
 
     def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:

@@ -6,8 +6,6 @@ where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 
 from __future__ import annotations
 
-import os
-import socket
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,6 +20,7 @@ from lapse.kv.budget import Budget, PurgeLimits
 from lapse.kv.clock import StoreClock
 from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import DurationLike, MergeFunction
+from lapse.kv.owner import describe_owner
 from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
@@ -106,7 +105,7 @@ class AsyncStore(AsyncReader):
         """Make every write so far survive a crash of the machine."""
 
     @abstractmethod
-    async def let_go(self) -> None:
+    async def close_engine(self) -> None:
         """Close the engine."""
 
     @abstractmethod
@@ -126,8 +125,8 @@ class AsyncStore(AsyncReader):
     def unpin(self, handle: Any) -> None:
         """A snapshot has ended."""
 
-    def take_back(self, written: Written) -> None:
-        """What a purge has taken and not looked at."""
+    def restore_written(self, written: Written) -> None:
+        """Called with what a purge has taken and not read."""
         self.state.written.absorb(written)
 
     def estimated_rows(self) -> int | None:
@@ -156,15 +155,14 @@ class AsyncStore(AsyncReader):
             state.default = options.default
             notes[stored.DEFAULT_TTL_KEY] = stored.pack_default(options.default)
         if self._names_its_owner:
-            owner = f"process {os.getpid()} on {socket.gethostname()}, since {from_millis(now_ms).isoformat()}"
-            notes[stored.OWNER_KEY] = owner.encode()
+            notes[stored.OWNER_KEY] = describe_owner(now_ms).encode()
         if is_new or state.format.version < stored.FORMAT_VERSION:
             state.format = replace(state.format, version=stored.FORMAT_VERSION)
             notes[stored.FORMAT_KEY] = state.format.to_bytes()
         await self.put_meta(notes)
 
     async def close(self) -> None:
-        """Whatever fails on the way, the engine is let go of: a store that is still locked cannot be opened again."""
+        """The engine is closed even if an earlier step fails: a store that is still locked cannot be opened again."""
         state = self.state
         if state.closed:
             return
@@ -179,7 +177,7 @@ class AsyncStore(AsyncReader):
                     notes[stored.WRITTEN_KEY] = state.written.to_bytes()
                 await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
         finally:
-            await self.let_go()
+            await self.close_engine()
 
     @property
     def _names_its_owner(self) -> bool:
@@ -335,7 +333,7 @@ class AsyncStore(AsyncReader):
         self.state.check_writable()
         return AsyncBatch(self)
 
-    # Keeping house
+    # Maintenance
 
     async def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
         default = read_default(ttl)

@@ -54,7 +54,7 @@ class StoreClock:
         self._clock = clock
         self.moment = moment_at(0)
         self.on_advance: Callable[[], object] = int
-        """Called when another moment has begun."""
+        """Called when a new moment begins."""
         self._max_jump_ms = max_jump_ms
         self._lock = threading.Lock()
 

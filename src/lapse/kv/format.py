@@ -1,4 +1,4 @@
-"""What a store says about itself: kept beside its rows, read before anything else is."""
+"""A store's metadata: stored with its rows, and read before anything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from lapse.errors import InvalidValue, StoreError, StoreFromTheFuture
+from lapse.errors import InvalidValue, StoreError, StoreTooNew
 from lapse.kv.ttl import Duration, read_duration
 from lapse.kv.values import PurgeRecord, PurgeResult
 
@@ -28,7 +28,7 @@ WRITTEN_KEY = b"written"
 HISTORY_KEY = b"history"
 PAUSE_KEY = b"pause"
 OWNER_KEY = b"owner"
-"""Who has a store in a bucket open for writing; there only while it is open."""
+"""The process that has a store in a bucket open for writing; present only while it is open."""
 OWN_KEYS = frozenset({FORMAT_KEY, DEFAULT_TTL_KEY, MARK_KEY, BUCKETS_KEY, UNITS_KEY, PURGE_KEY, HEARTBEAT_KEY}) | {
     *(WRITTEN_KEY, HISTORY_KEY, PAUSE_KEY, OWNER_KEY)
 }
@@ -64,14 +64,14 @@ def read_format(raw: bytes) -> StoreFormat:
         found = json.loads(raw)
         version = int(found["version"])
         if version > FORMAT_VERSION:
-            raise StoreFromTheFuture(
+            raise StoreTooNew(
                 f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}", hint="upgrade lapse-ttl"
             )
         if version < _OLDEST_VERSION:
             raise StoreError(f"the store has format {version}, which was never released")
         return StoreFormat(**found)
     except (ValueError, TypeError, KeyError):
-        raise StoreError(f"the store's description cannot be read: {raw[:80]!r}") from None
+        raise StoreError(f"the store's format record cannot be read: {raw[:80]!r}") from None
 
 
 def pack_default(default: Duration | None) -> bytes:

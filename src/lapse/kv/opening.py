@@ -1,4 +1,4 @@
-"""The front door: one URL, one store, whatever the engine."""
+"""`lapse.kv.open`: from a URL to a store of either engine."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Purge(ABC):
             await self._sweep(units)
             verification = await self.free_bytes() if self.physical else None
         finally:
-            store.take_back(written)  # without waiting, after an error as well
+            store.restore_written(written)  # without waiting, after an error as well
         await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
         await store.save_mark(self.state.clock.now_ms())
         left, oldest_ms = await self._left()

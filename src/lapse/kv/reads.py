@@ -60,7 +60,7 @@ class Scan(AsyncIterator[RawRow]):
         self.chunks = None
 
     async def fill(self) -> Iterator[RawRow] | None:
-        """None at the end. A scan that is forgotten must let go of the engine at once, so it does not keep this."""
+        """None at the end. The scan does not keep the answer: once garbage-collected it releases the engine."""
         if self.left and self.state.closed:
             raise StoreClosed("the store was closed during this scan")
         if not self.left or self.chunks is None:
@@ -75,7 +75,7 @@ class Scan(AsyncIterator[RawRow]):
         return judged if self.left < 0 else self._limited(judged)
 
     def _judge(self, rows: Iterable[RawRow]) -> Iterator[RawRow]:
-        """A live row is told by one comparison of bytes. The loop runs for every row that is handed out."""
+        """One comparison of bytes shows that a row is live. The loop runs for every row that is returned."""
         hidden, include_expired, where, end, least = 0, self.include_expired, VALUE, LIVE_END, HEADER_BYTES
         clock, moment = self.clock, self.clock.moment
         read_s, ends_s, live_from = clock.read_s, moment.ends_s, moment.live_from
@@ -202,7 +202,7 @@ class AsyncSnapshot(AsyncReader):
         self.store = store
         self.handle = handle
         self._read_ms = read_ms
-        # A snapshot that is forgotten rather than closed must not hold up every purge from then on.
+        # A snapshot that is garbage-collected without being closed must not block every later purge.
         self._forget = finalize(self, store.state.reader_opened(read_ms))
         store.views.add(self)
 

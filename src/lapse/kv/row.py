@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from lapse.errors import CorruptRow, StoreFromTheFuture
+from lapse.errors import CorruptRow, StoreTooNew
 
 ROW_VERSION = 2
 TOMBSTONE = 0b01
@@ -73,7 +73,7 @@ def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:
     except struct.error:
         raise CorruptRow(key, f"{len(raw)} bytes are too few for a header of {HEADER_BYTES}") from None
     if version > ROW_VERSION:
-        raise StoreFromTheFuture(
+        raise StoreTooNew(
             f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}", hint="upgrade lapse-ttl"
         )
     if version != ROW_VERSION or flags & ~TOMBSTONE:

@@ -97,7 +97,7 @@ class Written:
             group.shrink()
 
     def absorb(self, other: Written) -> None:
-        """Take back what a purge that failed had taken."""
+        """Add what a failed purge had taken."""
         self.is_unknown = self.is_unknown or other.is_unknown
         for group in other:
             mine = self.group(group.min_ms)

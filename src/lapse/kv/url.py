@@ -48,7 +48,7 @@ class StoreUrl:
 def parse(text: str) -> StoreUrl:
     engine, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not colon or engine not in (SLATEDB, ROCKSDB):
-        raise UnsupportedUrl(f"{engine or 'this'!r} is no key-value store", hint=f"write {_FORMS}")
+        raise UnsupportedUrl(f"{engine or 'this'!r} is not a key-value store", hint=f"write {_FORMS}")
     if rest == "memory:":
         if engine == ROCKSDB:
             raise UnsupportedUrl("rocksdb has no store in memory", hint="write slatedb:memory: or rocksdb:/path")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lapse.errors import CorruptRow, StoreFromTheFuture
+from lapse.errors import CorruptRow, StoreTooNew
 from lapse.kv.row import TOMBSTONE, Row, unpack
 from lapse.kv.ttl import NEVER_MS, from_millis
 
@@ -157,7 +157,7 @@ class Census:
         for key, raw in rows:
             try:
                 flags, _, expires_ms = unpack(key, raw)
-            except (CorruptRow, StoreFromTheFuture):
+            except (CorruptRow, StoreTooNew):
                 self.unreadable += 1
                 continue
             if flags & TOMBSTONE:

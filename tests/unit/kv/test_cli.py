@@ -93,7 +93,7 @@ def test_ttl(url: str) -> None:
         (["put", "{}-elsewhere", "k", "v"], 1, "`lapse kv put --create` creates one"),
         (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file, not a"),
         (["put", "{}/lapse-file/below", "k", "v", "--create"], 1, "lapse-file"),
-        (["stats", "redis:/x"], 2, "no key-value store"),
+        (["stats", "redis:/x"], 2, "not a key-value store"),
     ],
 )
 def test_errors_are_one_line_and_a_code(url: str, args: list[str], code: int, message: str) -> None:
@@ -133,6 +133,6 @@ def test_status_beside_tables(url: str, capsys: pytest.CaptureFixture[str], monk
     missing = "rocksdb:/nonexistent/store"
     assert main(["status", "--kv", url, "--kv", missing, "--json"]) == 0
     there, away = json.loads(capsys.readouterr().out)
-    assert (there["store"], there["state"], away["state"]) == (url, "never purged", "away")
+    assert (there["store"], there["state"], away["state"]) == (url, "never purged", "unreachable")
     assert main(["status", "--kv", url]) == 0
     assert "never purged" in capsys.readouterr().out

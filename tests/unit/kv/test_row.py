@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapse.errors import CorruptRow, StoreFromTheFuture
+from lapse.errors import CorruptRow, StoreTooNew
 from lapse.kv import row
 from lapse.kv.ttl import MAX_EXPIRY_MS, NEVER_MS
 
@@ -48,7 +48,7 @@ def test_a_truncated_header_is_an_error(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (b"\x03" + b"\0" * 17, StoreFromTheFuture),
+        (b"\x03" + b"\0" * 17, StoreTooNew),
         (b"\x00" + b"\0" * 17, CorruptRow),
         (b"\x01" + b"\0" * 17, CorruptRow),
         (b"\x02\x80" + b"\0" * 16, CorruptRow),

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lapse.errors import DatabaseError, ForeignStore, LapseError, MissingExtra, NotFound, StoreClosed, StoreLocked
+from lapse.errors import DatabaseError, ForeignStore, LapseError, MissingExtra, NotFound, StoreClosed
 from lapse.kv.options import Options
+from lapse.kv.owner import lock_owner, store_locked
 from lapse.kv.url import StoreUrl
 
 META_FAMILY = "lapse"
@@ -42,7 +43,7 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     if type(error).__name__ == "DbClosedError":
         return StoreClosed(f"{url} is closed")
     if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
-        return StoreLocked(f"{url} is already open for writing", hint="close it there, or open it read_only=True")
+        return store_locked(url, lock_owner(url.path / "LOCK") if url.path is not None else "")
     if type(error) is Exception:  # what rocksdict raises for every status RocksDB returns
         return DatabaseError(f"{url}: {text}")
     return error
@@ -130,7 +131,7 @@ def open_database(url: StoreUrl, opened: Options) -> Any:
         if path.is_file():
             raise ForeignStore(f"{path} is a file, not a RocksDB store", hint="give the path of a new directory")
         if path.is_dir() and not all(_LEFT_BY_CREATION.fullmatch(file.name) for file in path.iterdir()):
-            raise ForeignStore(f"{path} is not empty and no RocksDB store", hint="give the path of a new directory")
+            raise ForeignStore(f"{path} is not empty and is not a RocksDB store", hint="give a new directory")
         path.mkdir(parents=True, exist_ok=True)
     access = rocksdict.AccessType
     return rocksdict.Rdict(
@@ -155,7 +156,7 @@ def check_status(iterator: Any) -> None:
     try:
         iterator.status()
     except Exception as error:
-        raise DatabaseError(f"reading failed, so nothing was concluded from it: {error}") from error
+        raise DatabaseError(f"reading failed, and what was read so far is not used: {error}") from error
 
 
 def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:

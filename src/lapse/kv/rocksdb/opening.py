@@ -45,7 +45,7 @@ async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle)
     clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
     raw = meta.get(stored.FORMAT_KEY)
     if raw is None and (options.read_only or not is_empty(database)):
-        raise StoreError(f"{url} has rows but no description: it is not whole")
+        raise StoreError(f"{url} has rows but no format record: it is incomplete", hint="restore it from a backup")
     format = StoreFormat(engine=url.engine, created_ms=clock.now_ms()) if raw is None else stored.read_format(raw)
     mark_ms = stored.read_mark(meta.get(stored.MARK_KEY))
     if options.read_only:
@@ -70,7 +70,7 @@ async def _without_buckets(url: StoreUrl, database: Handle, meta: Handle, format
             for name in sorted(names, key=lambda name: int(name.removeprefix(_BUCKET))):
                 await _copy(database, name)
         except ValueError as error:
-            raise StoreError(f"{url} has families that are no time buckets: {', '.join(names)}") from error
+            raise StoreError(f"{url} has column families that are not time buckets: {', '.join(names)}") from error
         database.flush()
         format = replace(format, bucket_ms=0)
         meta.put(stored.UNITS_KEY, pack_units([UNKNOWN]))

@@ -183,11 +183,11 @@ class RocksStore(AsyncStore):
     async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
         return function(existing, operand)
 
-    def take_back(self, written: Written) -> None:
+    def restore_written(self, written: Written) -> None:
         with self.lock:
-            super().take_back(written)
+            super().restore_written(written)
 
-    # Keeping house
+    # Maintenance
 
     def new_purge(self, budget: Budget) -> RocksPurge:
         return RocksPurge(self, budget)
@@ -217,7 +217,7 @@ class RocksStore(AsyncStore):
         with self.lock:
             await super().close()
 
-    async def let_go(self) -> None:
+    async def close_engine(self) -> None:
         with lapse_errors(self.state.url):
             try:
                 self.meta_family.close()

@@ -1,4 +1,4 @@
-"""Views of a column family: iterators that the store can let go of, since RocksDB cannot close while one lives."""
+"""Views of a column family: iterators that the store can release, because RocksDB cannot close while one exists."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Cursor:
         else:
             witness.seek_to_first()
         if witness.valid():
-            raise DatabaseError("a scan ended before its last row; nothing was concluded from it", hint="run it again")
+            raise DatabaseError("a scan ended before its last row, and what it read is not used", hint="run it again")
         check_status(witness)
 
 

@@ -68,7 +68,7 @@ async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
 
 
 async def _run(admin: Any, tree: Tree, is_over: IsOver) -> bool:
-    """A compaction that the engine has begun goes on without being waited for once it is over."""
+    """Once `is_over`, a running compaction is left to the engine, which finishes it."""
     slatedb = load()
     status, source = slatedb.CompactionStatus, slatedb.SourceId
     spec = slatedb.CompactionSpec.TIERED(

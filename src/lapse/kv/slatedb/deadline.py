@@ -1,6 +1,6 @@
 """The boundary of every call into the engine: a time limit, and Lapse's errors for the engine's.
 
-On a full disk, or without its object store, SlateDB tries for ever.
+On a full disk, or while its object store is unreachable, SlateDB retries forever.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from lapse.errors import (
     Fenced,
     MissingExtra,
     StoreClosed,
-    StoreLocked,
     TransactionConflict,
 )
 from lapse.kv.keys import RESERVED
+from lapse.kv.owner import lock_owner, store_locked
 from lapse.kv.url import StoreUrl
 
 LOCK_FILE = "lapse.lock"
@@ -137,14 +137,13 @@ class WriterLock:
         if url.path is None:
             return
         url.path.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(url.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = url.path / LOCK_FILE
+        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.release()
-            raise StoreLocked(
-                f"{url} is already open for writing", hint="close it there, or open it read_only=True"
-            ) from error
+            raise store_locked(url, lock_owner(file)) from error
 
     def release(self) -> None:
         if self._file is not None:
@@ -153,7 +152,7 @@ class WriterLock:
 
 
 def remove_half_written(path: Path) -> None:
-    """Files that a killed writer has begun and not finished; to be called while nothing is being written."""
+    """Remove the unfinished files of a writer that was killed; call it only while nothing is being written."""
     for file in data_files(path):
         if _HALF_WRITTEN.search(file.name):
             file.unlink(missing_ok=True)

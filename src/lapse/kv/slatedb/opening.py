@@ -11,12 +11,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound, Refused, StoreLocked
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound, Refused
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
+from lapse.kv.owner import store_locked
 from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.slatedb import engine
 from lapse.kv.slatedb.deadline import Deadline, Guarded
@@ -29,12 +30,12 @@ from lapse.kv.units import UNKNOWN, pack_units
 from lapse.kv.url import StoreUrl
 
 _LEFT_BY_CREATION = (engine.LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
-"""What a directory has in it that is to become a store, after a process was killed over that."""
+"""What is in a directory after a process was killed while it created a store there."""
 
 
 async def open_store(url: StoreUrl, options: Options) -> SlateStore:
     load()
-    if url.path is not None and url.path.is_file():  # the engine would try again for ever
+    if url.path is not None and url.path.is_file():  # the engine would retry forever
         raise ForeignStore(f"{url.path} is a file, not a SlateDB store", hint="give the path of a new directory")
     if url.path is not None and not url.path.parent.is_dir():
         _check_may_create(url, options)
@@ -87,7 +88,7 @@ class _Opening:
         _check_may_create(url, self.options)
         found = url.path.iterdir() if url.path is not None and url.path.exists() else ()
         if any(file.name not in _LEFT_BY_CREATION for file in found):
-            raise ForeignStore(f"{url.path} is not empty and no SlateDB store", hint="give a new directory")
+            raise ForeignStore(f"{url.path} is not empty and is not a SlateDB store", hint="give a new directory")
         engine_expiry = self.clock.is_system and not segmented
         format = StoreFormat(
             engine=url.engine,
@@ -139,10 +140,7 @@ class _Opening:
     def _check_owner(self, raw: bytes | None) -> None:
         """In an object store nothing keeps a second writer out, and it would cut off the first."""
         if raw and not self.options.take_over:
-            raise StoreLocked(
-                f"{self.url} is open for writing ({raw.decode(errors='replace')})",
-                hint="purge it from that process; if it is gone for good, open the store once with take_over=True",
-            )
+            raise store_locked(self.url, raw.decode(errors="replace"))
 
     def _check_clock(self, format: StoreFormat, manifest: Any, mark_ms: int) -> None:
         clock, options = self.clock, self.options

@@ -86,7 +86,7 @@ class SlatePurge(Purge):
         )
 
     async def _collect(self) -> int:
-        """Let go of files that nothing needs; returns how many checkpoints of other readers keep some."""
+        """Remove files that nothing needs; returns how many checkpoints of other readers keep some."""
         store, path = self.store, self.store.state.url.path
         async with store.gate.alone():
             await self._tick()

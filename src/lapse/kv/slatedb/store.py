@@ -191,7 +191,7 @@ class SlateStore(AsyncStore):
     async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
         return await asyncio.to_thread(function, existing, operand)
 
-    # Keeping house
+    # Maintenance
 
     def new_purge(self, budget: Budget) -> SlatePurge:
         return SlatePurge(self, budget)
@@ -208,7 +208,7 @@ class SlateStore(AsyncStore):
     async def sync(self) -> None:
         await self.handle.flush()
 
-    async def let_go(self) -> None:
+    async def close_engine(self) -> None:
         try:
             await self.handle.shutdown()
         finally:

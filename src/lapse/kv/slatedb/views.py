@@ -1,4 +1,4 @@
-"""Reading ranges of SlateDB, in chunks because every call into the engine is dear; and its transactions."""
+"""Reading ranges of SlateDB, in chunks because every call into the engine is expensive; and its transactions."""
 
 from __future__ import annotations
 
