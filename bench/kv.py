@@ -504,7 +504,7 @@ Table = dict[str, dict[str, float]]
 
 
 def compare(count: int, *, rounds: int, progress: Progress) -> dict[str, Any]:
-    """Several rounds, the contestants taking turns; a quarter of the rows is read and written one by one, too."""
+    """MultiListener rounds, the contestants taking turns; a quarter of the rows is read and written one by one, too."""
     rows = make_rows(count)
     contestants = dict(CONTESTANTS)
     if shutil.which("redis-server") is None:

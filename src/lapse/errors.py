@@ -2,7 +2,7 @@
 
     LapseError
     ├── UsageError                 the caller asked for something that cannot be meant
-    │   ├── SyntaxProblem          TTL text that does not parse; carries line and column
+    │   ├── TtlSyntaxError          TTL text that does not parse; carries line and column
     │   ├── FileProblem            a mistake in a file of policies; carries path, line and column
     │   ├── InvalidValue           a parameter or setting with a value it cannot have
     │   └── UnsupportedUrl         a URL no engine serves
@@ -14,7 +14,7 @@
     │       └── ZoneMissing        times without a zone, which could be meant in the server's
     ├── NotFound                   no such policy, job, setting
     ├── CatalogError
-    │   ├── CatalogFromTheFuture   written by a newer Lapse than this one
+    │   ├── CatalogTooNew   written by a newer Lapse than this one
     │   └── CatalogMissing         nothing was ever declared in this database
     ├── DatabaseError              the database said no; the driver's error is the cause
     │   ├── DatabaseUnavailable    cannot connect, or the connection was lost
@@ -62,7 +62,7 @@ class UsageError(LapseError):
     pass
 
 
-class SyntaxProblem(UsageError):
+class TtlSyntaxError(UsageError):
     """`line` and `column` count from 1 in the text that was given."""
 
     def __init__(self, message: str, *, line: int, column: int, hint: str | None = None) -> None:
@@ -131,7 +131,7 @@ class CatalogError(LapseError):
     pass
 
 
-class CatalogFromTheFuture(CatalogError):
+class CatalogTooNew(CatalogError):
     pass
 
 

@@ -102,9 +102,11 @@ CLOCK_HELD = _define("clock_held", Kind.GAUGE, "1 while jobs wait because the da
 PRESSURE = _define(
     "pressure_ratio", Kind.GAUGE, "Strain on the server by gauge: at 1 Lapse yields. Absent where unreadable.", "gauge"
 )
-WORKERS = _define("workers", Kind.GAUGE, "Workers by whether their heartbeat is recent: alive or silent.", "state")
+WORKERS = _define("workers", Kind.GAUGE, "Workers by whether their heartbeat is recent: alive or stale.", "state")
 JOB_STATUS = _define("job_status", Kind.GAUGE, "Active jobs by status: waiting, running, paused, cancelling.", "status")
-PAUSED_JOBS = _define("paused_jobs", Kind.GAUGE, "Paused jobs by reason: request, ttl_pause, window, other.", "reason")
+PAUSED_JOBS = _define(
+    "paused_jobs", Kind.GAUGE, "Paused jobs by reason: request, ttl_pause, window, clock, other.", "reason"
+)
 OLDEST_JOB = _define("oldest_active_job_age_seconds", Kind.GAUGE, "Age of the oldest active job; 0 if there is none.")
 TASK_STATUS = _define("task_status", Kind.GAUGE, "Tasks of active jobs: waiting, running, finished.", "status")
 ACTIVE_TASKS = _define("active_tasks", Kind.GAUGE, "Tasks that a living worker is working on.", "table")

@@ -153,7 +153,7 @@ class Chaos:
         moment = datetime.now(UTC) + timedelta(seconds=seconds)
         return "'" + moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03}'"
 
-    # Trouble
+    # HeldKind
 
     def _make_trouble(self) -> None:
         deadline = time.monotonic() + self._plan.seconds

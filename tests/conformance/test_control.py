@@ -8,12 +8,12 @@ import pytest
 
 from lapse.errors import LapseError, NotFound, PolicyConflict
 from lapse.model.job import Job, JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from lapse.runner.supervisor import WATCH_SECONDS
 from tests.conformance.harness import START, Harness
 
 
-class AfterFirstBatch(Silent):
+class AfterFirstBatch(NullListener):
     """Does something once, from inside a running job, then gives the supervisor time to see it."""
 
     def __init__(self, h: Harness, statement: str) -> None:
@@ -128,7 +128,7 @@ def test_job_timeout(h: Harness) -> None:
     h.sql("SET GLOBAL lapse_job_timeout = '1 hour'")
     h.insert(*((i, h.at(days=-2)) for i in range(500)))
 
-    class Delay(Silent):
+    class Delay(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             """Time passes, whatever the job does with it."""
             if h.now < START + timedelta(hours=1):

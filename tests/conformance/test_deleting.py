@@ -8,7 +8,7 @@ import pytest
 
 from lapse.engines.base import Batch
 from lapse.model.job import Job, JobStatus, PathKind
-from lapse.runner.events import BatchDone, Cause, Silent
+from lapse.runner.events import BatchDone, Cause, NullListener
 from tests.conformance.harness import Harness
 
 
@@ -91,7 +91,7 @@ def test_a_row_renewed_while_the_job_runs_survives(h: Harness) -> None:
     h.insert(*((i, h.at(days=-2)) for i in range(1, 6)))
     renewed: list[int] = []
 
-    class Renew(Silent):
+    class Renew(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             if not renewed:
                 h.sql(f"UPDATE events SET ts = {h.at()} WHERE id = 5")
@@ -151,7 +151,7 @@ def test_where_nothing_has_expired_there_is_no_task(h: Harness) -> None:
 def test_a_scan_that_finds_nothing_keeps_to_its_rate(h: Harness) -> None:
     waited: list[float] = []
 
-    class Watch(Silent):
+    class Watch(NullListener):
         def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
             waited.append(seconds if cause is Cause.RATE_LIMIT else 0.0)
 
@@ -175,7 +175,7 @@ def test_batches_say_how_long_the_server_was_at_work(h: Harness) -> None:
     h.insert(*((i, h.at(days=-2) if i < 50 else h.at()) for i in range(100)))
     batches: list[Batch] = []
 
-    class Watch(Silent):
+    class Watch(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             batches.append(event.batch)
 
@@ -190,7 +190,7 @@ def test_a_row_inserted_expired_during_the_run_does_not_keep_the_job_going(h: Ha
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 1)")
     h.insert(*((i, h.at(days=-2)) for i in range(1, 11)))
 
-    class Refill(Silent):
+    class Refill(NullListener):
         added = 100
 
         def batch_done(self, event: BatchDone) -> None:

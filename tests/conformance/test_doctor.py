@@ -1,4 +1,4 @@
-"""The doctor: every finding says what mends it."""
+"""The doctor: every finding says what fixes it."""
 
 from __future__ import annotations
 

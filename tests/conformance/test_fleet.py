@@ -23,7 +23,7 @@ from lapse.errors import Fenced, InvalidValue, JobExists, LapseError
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Path, PathKind, Task
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.controller import Controller
-from lapse.runner.events import BatchDone, Cause, Silent
+from lapse.runner.events import BatchDone, Cause, NullListener
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.limiter import Limit, Limiter
 from lapse.runner.promise import Health
@@ -139,7 +139,7 @@ def test_a_batch_that_commits_while_its_job_ends_is_counted(h: Harness) -> None:
     assert lease is not None
 
     def end() -> None:
-        JobKeeper(h.db.catalog, "test", Silent()).fail(job_id, LapseError("x"))
+        JobKeeper(h.db.catalog, "test", NullListener()).fail(job_id, LapseError("x"))
 
     ending = Thread(target=end)
     with h.db.catalog.writing() as connection:
@@ -159,7 +159,7 @@ def test_a_takeover_goes_on_from_the_checkpoint_with_the_same_cutoff_and_counts(
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 100)")
     job_id = _create_job(h)
 
-    class Die(Silent):
+    class Die(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             raise KeyboardInterrupt
 
@@ -181,7 +181,7 @@ def test_a_worker_that_stops_resigns_at_once(h: Harness) -> None:
     with _other(h) as other:
         worker: list[Worker] = []
 
-        class Stop(Silent):
+        class Stop(NullListener):
             def batch_done(self, event: BatchDone) -> None:
                 worker[0].stop()
 
@@ -281,7 +281,7 @@ def test_a_closed_gate_stops_deleting_and_says_why(h: Harness) -> None:
     reasons: list[str] = []
     worker: list[Worker] = []
 
-    class Listen(Silent):
+    class Listen(NullListener):
         def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
             reasons.append(reason)
             worker[0].stop()

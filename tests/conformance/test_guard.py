@@ -6,7 +6,7 @@ import pytest
 
 from lapse.model.job import JobStatus
 from lapse.runner import guard
-from lapse.runner.events import Held, Silent
+from lapse.runner.events import Held, NullListener
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.scheduler import Scheduler
 from tests.conformance.harness import Harness
@@ -101,15 +101,15 @@ def test_a_small_table_is_not_worth_a_question(h: Harness) -> None:
 # What a worker's log is told
 
 
-class Told(Silent):
+class Told(NullListener):
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
     def held(self, event: Held) -> None:
-        self.events.append(("held", event.trouble, f"{event.table.name}: {event.reason}; {event.fix}"))
+        self.events.append(("held", event.kind, f"{event.table.name}: {event.reason}; {event.fix}"))
 
     def released(self, event: Held) -> None:
-        self.events.append(("released", event.trouble, f"{event.table.name}: {event.reason}"))
+        self.events.append(("released", event.kind, f"{event.table.name}: {event.reason}"))
 
 
 def _scheduler(h: Harness, told: Told) -> Scheduler:

@@ -24,7 +24,7 @@ from lapse.console.application import build
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.runner import guard
-from lapse.runner.events import Cause, Silent
+from lapse.runner.events import Cause, NullListener
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
 
@@ -112,7 +112,7 @@ def _grace(h: Harness) -> Verdict:
 def _copied(h: Harness) -> Verdict:
     _on_time(h)
     with h.db.catalog.writing() as connection:
-        policies.disarm_policies(connection, BlockCode.DATABASE_COPIED)
+        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED)
     return Verdict(health=Health.BLOCKED, code=BlockCode.DATABASE_COPIED, words="this database is a copy")
 
 
@@ -147,7 +147,7 @@ def _run_until(h: Harness, seen: Callable[[], bool]) -> None:
     """A worker at a closed gate, stopped once something was seen."""
     worker: list[Worker] = []
 
-    class Stop(Silent):
+    class Stop(NullListener):
         def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
             if seen():
                 worker[0].stop()

@@ -74,7 +74,7 @@ def test_preview_changes_nothing_and_agrees_with_the_run(h: Harness) -> None:
     assert h.run_one().counts.deleted == preview.survey.expired
 
 
-def test_doctor_finds_and_mends(h: Harness) -> None:
+def test_doctor_finds_and_repairs(h: Harness) -> None:
     h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, body VARCHAR(9)) WITH (ttl_expire_after = '1 day')")
     assert not [f for f in h.db.doctor() if f.level == "problem"]
     with h.client() as connection:

@@ -14,7 +14,7 @@ from lapse.cli.status import waits_for
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
 from lapse.runner import lockwatch
-from lapse.runner.events import BatchDone, LockWait, Several, Silent
+from lapse.runner.events import BatchDone, LockWait, MultiListener, NullListener
 from lapse.runner.joblog import JobLog
 from tests.conformance.harness import Harness
 
@@ -22,7 +22,7 @@ WHOLE_FILE = ("BEGIN IMMEDIATE",)
 """Where there are no locks of single tables."""
 
 
-class Meddler(Silent):
+class Meddler(NullListener):
     """Another client, which locks the table after the first batch, until the worker has told that it waits."""
 
     def __init__(self, h: Harness, looker: Lapse, other: Connection) -> None:
@@ -63,7 +63,7 @@ def test_a_wait_is_told_once_and_once_when_it_is_over(
     db = h.db
     with closing(h.owner.engine.user_connection()) as other:
         meddler = Meddler(h, h.owner, other)
-        result = db.run("events", listener=Several([meddler, JobLog()]), confirm=True)
+        result = db.run("events", listener=MultiListener([meddler, JobLog()]), confirm=True)
     (job,) = result.jobs
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 50)
     assert [word for word, _ in meddler.told] == ["locked", "unlocked"]

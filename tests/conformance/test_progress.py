@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from lapse.app import Health
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 
 
@@ -38,7 +38,7 @@ def test_a_running_job_tells_how_far_it_is(h: Harness) -> None:
     h.insert(*((number, h.at(days=-2)) for number in range(1, 101)))
     seen: list[float | None] = []
 
-    class Watch(Silent):
+    class Watch(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             seen.extend(progress.fraction for progress in h.db.progress())
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text, update
 
 from lapse.app import Lapse
 from lapse.catalog import catalog, migrations, schema
-from lapse.errors import CatalogFromTheFuture
+from lapse.errors import CatalogTooNew
 from lapse.runner import worker as worker_module
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
@@ -75,7 +75,7 @@ def test_a_worker_stops_when_the_catalog_is_newer(h: Harness, monkeypatch: pytes
     def serve() -> None:
         try:
             worker.serve()
-        except CatalogFromTheFuture as error:
+        except CatalogTooNew as error:
             raised.append(error)
 
     thread = Thread(target=serve)

@@ -77,7 +77,7 @@ def test_the_catalog_is_read_at_every_scrape(database: Lapse, visit: Visit) -> N
     assert found["lapse_ttl_tables", (("health", "blocked"),)] == 2
     assert found["lapse_ttl_failing_tables", ()] == 1
     assert found["lapse_ttl_held_rows", (("table", "default"),)] == 12
-    assert found["lapse_ttl_workers", (("state", "silent"),)] >= 1
+    assert found["lapse_ttl_workers", (("state", "stale"),)] >= 1
     assert abs(found["lapse_ttl_clock_offset_seconds", ()]) < 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "default"),)] > 2
     assert found["lapse_ttl_promise_used_ratio", (("table", "events"),)] < 1

@@ -11,13 +11,13 @@ import pytest
 from lapse.app import Lapse
 from lapse.engines.postgres import blocks, delete
 from lapse.model.job import JobStatus
-from lapse.runner.events import Cause, Silent
+from lapse.runner.events import Cause, NullListener
 from tests.conformance.harness import Harness
 
 ROWS = 200
 
 
-class Reasons(Silent):
+class Reasons(NullListener):
     """Why tasks had to try again."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lapse.catalog import meta
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from lapse.runner.place import PlaceGuard
 from tests.conformance.harness import Harness
 
@@ -29,7 +29,7 @@ def test_a_change_during_the_run_stops_the_job(h: Harness, change: str) -> None:
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 10)")
     h.sql(f"INSERT INTO events SELECT n, {h.at(days=-2)} FROM generate_series(1, 100) n")
 
-    class Change(Silent):
+    class Change(NullListener):
         done = False
 
         def batch_done(self, event: BatchDone) -> None:
@@ -139,7 +139,7 @@ def test_a_database_made_from_a_template_is_a_copy(h: Harness) -> None:
             admin.execute("DROP DATABASE copied WITH (FORCE)")
 
 
-def test_doctor_mends_a_dropped_trigger(h: Harness) -> None:
+def test_doctor_repairs_a_dropped_trigger(h: Harness) -> None:
     h.sql("CREATE TABLE events (id INTEGER) WITH (ttl_expire_after = '1 day')")
     h.sql("DROP TRIGGER lapse_ttl_update ON events; ALTER TABLE events ALTER crdb_internal_expiration DROP DEFAULT")
     (finding,) = [finding for finding in h.db.doctor(repair=True) if finding.level == "problem"]
@@ -167,7 +167,7 @@ def test_a_managed_column_that_is_stamped_in_another_way_blocks(
     old = "INSERT INTO events SELECT n, '2026-01-01' FROM generate_series(1, 30) n"
     client.execute(old)
 
-    class Change(Silent):
+    class Change(NullListener):
         done = False
 
         def batch_done(self, event: BatchDone) -> None:

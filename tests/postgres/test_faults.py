@@ -11,7 +11,7 @@ import pytest
 from lapse.app import Lapse
 from lapse.errors import DatabaseUnavailable, LapseError
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.backends import BACKENDS
 from tests.backends.postgres import Cluster, PostgresBackend
 from tests.conformance.harness import Harness
@@ -46,7 +46,7 @@ def test_a_server_restart_in_the_middle_of_a_batch(lonely: Cluster) -> None:
         db.execute("SET GLOBAL lapse_heartbeat_interval = '1 second'")
         first = threading.Event()
 
-        class Watch(Silent):
+        class Watch(NullListener):
             def batch_done(self, event: BatchDone) -> None:
                 first.set()
 

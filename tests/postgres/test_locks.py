@@ -48,9 +48,9 @@ def test_rows_unlocked_during_the_run_go_in_the_second_sweep(h: Harness) -> None
     with psycopg.connect(h.url) as other:
         other.execute("SELECT * FROM events WHERE id = 3 FOR UPDATE")
 
-        from lapse.runner.events import BatchDone, Silent
+        from lapse.runner.events import BatchDone, NullListener
 
-        class Unlock(Silent):
+        class Unlock(NullListener):
             def batch_done(self, event: BatchDone) -> None:
                 other.rollback()
 

@@ -17,7 +17,7 @@ import pytest
 
 from lapse.app import Lapse
 from lapse.app.databases import Databases, Fleet
-from lapse.runner.events import Silent
+from lapse.runner.events import NullListener
 from lapse.runner.multi import LOOKERS, TELLERS, MultiWorker
 from tests.backends import BACKENDS
 from tests.backends.postgres import Cluster, PostgresBackend
@@ -129,7 +129,7 @@ def _until(holds: Callable[[], bool]) -> None:
 def _serving(tmp_path: Path, text: str, **bounds: int) -> Iterator[Fleet]:
     path = tmp_path / "lapse.toml"
     path.write_text(text, encoding="utf-8")
-    with closing(Fleet(Databases.read(path), lambda metrics: Silent())) as fleet:
+    with closing(Fleet(Databases.read(path), lambda metrics: NullListener())) as fleet:
         worker = MultiWorker(fleet.sources, **bounds, on_gone=fleet.forget)
         serving = Thread(target=worker.serve)
         serving.start()

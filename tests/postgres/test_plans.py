@@ -15,7 +15,7 @@ from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
 from lapse.model.job import JobStatus, KeyRange, Path, PathKind
 from lapse.model.table import TableName
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 
 
@@ -106,7 +106,7 @@ def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness
     )
     sizes: list[int] = []
 
-    class Watch(Silent):
+    class Watch(NullListener):
         def batch_done(self, event: BatchDone) -> None:
             sizes.append(event.batch.deleted)
 

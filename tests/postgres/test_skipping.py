@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from lapse.engines.postgres import paths
 from lapse.model.job import JobStatus, PathKind
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 
 WIDE = "repeat('x', 1000)"
 
 
-class _Read(Silent):
+class _Read(NullListener):
     """How many rows a job has read."""
 
     def __init__(self) -> None:

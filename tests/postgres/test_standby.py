@@ -17,7 +17,7 @@ from lapse.engines.base import Gauge
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.settings import Settings
-from lapse.runner.events import Cause, Silent
+from lapse.runner.events import Cause, NullListener
 from lapse.runner.worker import Worker
 from tests.backends.postgres import Cluster, PostgresBackend, free_port
 from tests.conformance.harness import Harness
@@ -80,7 +80,7 @@ def test_a_standby_that_is_delayed_on_purpose(h: Harness, client: psycopg.Connec
     h.sql("SET GLOBAL lapse_gate_patience = '1 millisecond'")
     worker: list[Worker] = []
 
-    class Stop(Silent):
+    class Stop(NullListener):
         def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None:
             client.execute("INSERT INTO noise VALUES (1)")
             if h.db.status()[0].state == "blocked":

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from lapse.model.job import Job
-from lapse.runner.events import Silent
+from lapse.runner.events import NullListener
 
 
-class Meddler(Silent):
+class Meddler(NullListener):
     """Calls `act` once, after so many statements of any connection; again before each next one while it returns False.
 
     It runs before a statement, in the thread whose statement that is. As a listener of a run it counts from the moment

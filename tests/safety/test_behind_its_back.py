@@ -31,7 +31,7 @@ from lapse.app import Lapse
 from lapse.clock import ManualClock
 from lapse.errors import LapseError
 from lapse.model.job import JobStatus
-from lapse.runner.events import Listener, Silent
+from lapse.runner.events import Listener, NullListener
 from tests.backends import Backend
 from tests.conftest import Servers
 from tests.safety.meddling import meddling
@@ -136,7 +136,7 @@ class BehindItsBack(RuleBasedStateMachine):
     @rule()
     def run(self) -> None:
         if self.must_stay is None:
-            self._run(Silent())
+            self._run(NullListener())
         else:
             self.clock.advance(HEARTBEATS_MISSED)
             with suppress(LapseError):

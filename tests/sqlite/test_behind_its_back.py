@@ -15,7 +15,7 @@ from lapse.clock import ManualClock
 from lapse.errors import LapseError
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import START, Harness
 
 
@@ -29,7 +29,7 @@ def execute(h: Harness, *statements: str) -> None:
             connection.execute(statement)
 
 
-class AfterFirstBatch(Silent):
+class AfterFirstBatch(NullListener):
     """Runs statements of another client's between the first batch and the second."""
 
     def __init__(self, h: Harness, *statements: str) -> None:
@@ -318,7 +318,7 @@ class TestCopies:
             assert database.engine.place(connection) is None
 
 
-class ReplacesFile(Silent):
+class ReplacesFile(NullListener):
     """Puts another file in the database's place between the first batch and the second."""
 
     def __init__(self, h: Harness, other: Path) -> None:

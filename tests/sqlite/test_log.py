@@ -12,7 +12,7 @@ import pytest
 from lapse.app import Lapse
 from lapse.engines.sqlite import log
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 
 
 def test_the_log_is_moved_into_the_file_and_the_lock_is_free_again(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_the_log_is_moved_into_the_file_and_the_lock_is_free_again(tmp_path: Pat
         client.commit()
 
 
-class _LogWatch(Silent):
+class _LogWatch(NullListener):
     """How long the log was after each batch, in bytes."""
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lapse.errors import LapseError, PolicyConflict, Refused
 from lapse.model.job import JobStatus
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 from tests.conformance.test_preview import make_odd_keys
 
@@ -126,7 +126,7 @@ def test_a_busy_writer_makes_the_job_wait_not_fail(h: Harness) -> None:
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     from threading import Timer
 
-    class Block(Silent):
+    class Block(NullListener):
         blocked = False
         waits = 0
 
@@ -205,7 +205,7 @@ def test_the_view_hides_by_every_format(h: Harness) -> None:
     assert h.ids("events_live") == [2, 3]
 
 
-def test_trigger_dropped_behind_our_back_is_found_and_mended(h: Harness) -> None:
+def test_trigger_dropped_behind_our_back_is_found_and_repaired(h: Harness) -> None:
     h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, body TEXT) WITH (ttl_expire_after = '1 day')")
     with h.db.engine.connection() as connection:
         connection.exec_driver_sql("DROP TRIGGER lapse_events_insert")
@@ -243,14 +243,14 @@ def test_declaration_rolls_back_with_the_users_transaction(h: Harness) -> None:
 
 
 def test_a_catalog_from_the_future_is_refused(h: Harness) -> None:
-    from lapse.errors import CatalogFromTheFuture
+    from lapse.errors import CatalogTooNew
 
     h.events()
     h.sql("UPDATE lapse_meta SET value = '999' WHERE name = 'catalog_version'")
     fresh = h.open()
-    with pytest.raises(CatalogFromTheFuture, match="999"):
+    with pytest.raises(CatalogTooNew, match="999"):
         fresh.run("events")
-    with pytest.raises(CatalogFromTheFuture):
+    with pytest.raises(CatalogTooNew):
         fresh.execute("ALTER TABLE events SET (ttl_expire_after = '1 day')")
     fresh.close()
 

@@ -11,18 +11,18 @@ from prometheus_client.core import GaugeMetricFamily
 from lapse import metrics
 from lapse._version import __version__
 from lapse.app.health import PolicyHealth
-from lapse.app.observer import Observation, Observer
+from lapse.app.observation import Observation
+from lapse.app.observer import Observer
 from lapse.app.progress import JobProgress
 from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
 from lapse.runner.promise import Health
+from lapse.runner.verdict import PauseCode, judge
 
 DELAYS = (("1h", 1), ("2h", 2), ("6h", 6), ("12h", 12), ("24h", 24), ("72h", 72), ("168h", 168))
 MORE = "more"
-PAUSE_WORDS = {"paused by request": "request", "ttl_pause is on": "ttl_pause", "outside the schedule window": "window"}
-OTHER = "other"
 
 
 class CatalogCollector:
@@ -58,22 +58,25 @@ def _read(seen: Observation) -> Iterator[GaugeMetricFamily]:
     known = [reading for reading in seen.gauges if reading.value is not None]
     yield _gauge(metrics.PRESSURE, [((reading.name,), reading.pressure) for reading in known])
     yield from _fleet(seen.workers_alive)
-    yield from _jobs(seen.progress, now)
+    yield from _jobs(seen)
     yield from _tables(seen.healths)
     yield from _per_table(seen.healths, seen.progress, seen.sizes)
 
 
 def _fleet(workers_alive: dict[str, bool]) -> Iterator[GaugeMetricFamily]:
     alive = sum(workers_alive.values())
-    yield _gauge(metrics.WORKERS, [(("alive",), alive), (("silent",), len(workers_alive) - alive)])
+    yield _gauge(metrics.WORKERS, [(("alive",), alive), (("stale",), len(workers_alive) - alive)])
 
 
-def _jobs(running: list[JobProgress], now: datetime) -> Iterator[GaugeMetricFamily]:
+def _jobs(seen: Observation) -> Iterator[GaugeMetricFamily]:
+    running, now = seen.progress, seen.now
     statuses = Counter(progress.job.status for progress in running)
     yield _gauge(metrics.JOB_STATUS, [((str(status),), statuses[status]) for status in ACTIVE_STATUSES])
     paused = [progress.job for progress in running if progress.job.status is JobStatus.PAUSED]
-    reasons = Counter(PAUSE_WORDS.get(job.reason or "", OTHER) for job in paused)
-    yield _gauge(metrics.PAUSED_JOBS, [((word,), reasons[word]) for word in (*PAUSE_WORDS.values(), OTHER)])
+    stored = {each.id: each for each in seen.policies}
+    verdicts = (judge(job, stored.get(job.policy_id), seen.settings, now) for job in paused)
+    codes = Counter(verdict.pause or PauseCode.OTHER for verdict in verdicts)
+    yield _gauge(metrics.PAUSED_JOBS, [((str(code),), codes[code]) for code in PauseCode])
     ages = [(now - progress.job.created_at).total_seconds() for progress in running]
     yield _gauge(metrics.OLDEST_JOB, [((), max(ages, default=0.0))])
     tasks = Counter(state.task.status for progress in running for state in progress.tasks)

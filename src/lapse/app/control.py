@@ -12,7 +12,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.ddl.names import parse_table_name
 from lapse.errors import NotFound, PolicyConflict, TableNotFound
 from lapse.model.job import Job
-from lapse.model.policy import PolicyChange
+from lapse.model.policy import PAUSED_BY_POLICY, PolicyChange
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 from lapse.runner.comments import CommentReader
@@ -85,7 +85,7 @@ class Control:
 
     def request_run(self, stored: StoredPolicy) -> None:
         if stored.policy.pause:
-            raise PolicyConflict(f"table {stored.table} is paused (ttl_pause is on)", hint="resume it first")
+            raise PolicyConflict(f"table {stored.table} is paused ({PAUSED_BY_POLICY})", hint="resume it first")
         with self._catalog.writing() as connection:
             policies.end_grace(connection, stored.id)
             for part in policies.list_tables(connection, stored.id):

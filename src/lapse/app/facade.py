@@ -5,34 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from lapse.app import candidate, policyfile
-from lapse.app.background import Background
-from lapse.app.candidate import Candidate
-from lapse.app.collector import CatalogCollector
-from lapse.app.control import WHICH_HAVE, Control
-from lapse.app.doctor import Doctor, Finding
-from lapse.app.firstrun import FirstRun
-from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.frontend import Frontend, Parameters
-from lapse.app.nearby import suggesting_tables
-from lapse.app.notifying import Notifier
-from lapse.app.observer import HISTORY_LIMIT, Observer
-from lapse.app.pace import pace_of
-from lapse.app.policyfile import (
-    Plan,
-    Planner,
-    PolicyFile,
-    Problem,
-    find_candidate,
-    lint,
-    write_file,
-)
-from lapse.app.preview import Preview, preview
-from lapse.app.receivers import Receiver, Webhook
+from lapse.app.observer import Observer
 from lapse.app.result import Result
 from lapse.app.session import Session
 from lapse.catalog import jobs as stored_jobs
@@ -51,15 +31,29 @@ from lapse.errors import (
     NotPermitted,
     Unsupported,
 )
-from lapse.metrics import Metrics
 from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.job import Job
 from lapse.model.statement import JobAction
-from lapse.runner.events import Listener, Silent
-from lapse.runner.joblog import JobLog
-from lapse.runner.jobs import JobKeeper
-from lapse.runner.worker import RunResult, Worker
+
+if TYPE_CHECKING:
+    from lapse.app import policyfile
+    from lapse.app.background import Background
+    from lapse.app.candidate import Candidate
+    from lapse.app.control import Control
+    from lapse.app.doctor import Finding
+    from lapse.app.forecast import Forecast
+    from lapse.app.notifying import Notifier
+    from lapse.app.policyfile import Plan, PolicyFile, Problem
+    from lapse.app.preview import Preview
+    from lapse.app.receivers import Receiver
+    from lapse.metrics import Metrics
+    from lapse.runner.events import Listener
+    from lapse.runner.jobs import JobKeeper
+    from lapse.runner.worker import RunResult, Worker
+
+PACE_JOBS = 50
+"""The pace of a table is that of its last jobs, of at most this many."""
 
 
 class Lapse(Observer):
@@ -78,14 +72,24 @@ class Lapse(Observer):
         `gate_sql` is a query that gives one number: while that is more than zero, or the query fails, workers that are
         started here delete nothing.
         """
-        self._gate_sql = gate_sql
         self._is_entered = False
         super().__init__(open_engine(url, clock), gate_sql=gate_sql)
         if must_exist and not self.engine.exists():
             raise DatabaseUnavailable(f"there is no database at {self.url}", hint="`lapse sql` creates one")
-        self._keeper = JobKeeper(self.catalog, "frontend", Silent())
-        self.frontend = Frontend(self.catalog, self._keeper)
-        self._control = Control(self.catalog, self._keeper)
+        self.frontend = Frontend(self.catalog, lambda: self._keeper)
+
+    @cached_property
+    def _keeper(self) -> JobKeeper:
+        from lapse.runner.events import NullListener
+        from lapse.runner.jobs import JobKeeper
+
+        return JobKeeper(self.catalog, "frontend", NullListener())
+
+    @cached_property
+    def _control(self) -> Control:
+        from lapse.app.control import Control
+
+        return Control(self.catalog, self._keeper)
 
     def __enter__(self) -> Lapse:
         self._is_entered = True
@@ -130,7 +134,7 @@ class Lapse(Observer):
         """Raises NotFound for a table without one."""
         return self._stored(table)
 
-    def history(self, table: str | StoredPolicy | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
+    def history(self, table: str | StoredPolicy | None = None, *, limit: int = 50) -> list[Job]:
         """Jobs that are active or have ended, newest first."""
         stored = None if table is None else self._stored(table)
         with self.observe() as seen:
@@ -153,6 +157,10 @@ class Lapse(Observer):
         has one or not, and whether or not the database has a catalog. A large table is not scanned unless `exact`.
         `ttl` asks for the forecast of another TTL than the policy's, such as '14 days'; beside `column` it is `after`.
         """
+        from lapse.app.candidate import Candidate
+        from lapse.app.pace import pace_of
+        from lapse.app.preview import preview
+
         wanted = Candidate.read(column=column, after=after, ttl=ttl, expression=expression, time_zone=time_zone)
         if wanted is not None:
             return self._try(table, wanted, exact=exact)
@@ -166,7 +174,7 @@ class Lapse(Observer):
         other = None if ttl is None else interval.parse(ttl, name="ttl")
         self._keeper.look_again()
         with self.catalog.reading() as connection:
-            pace = pace_of(stored.policy, stored_jobs.recent_jobs(connection, limit=HISTORY_LIMIT, name=stored.table))
+            pace = pace_of(stored.policy, stored_jobs.recent_jobs(connection, limit=PACE_JOBS, name=stored.table))
             return [
                 preview(
                     self.engine,
@@ -181,6 +189,9 @@ class Lapse(Observer):
             ]
 
     def _try(self, table: str | StoredPolicy, wanted: Candidate, *, exact: bool) -> list[Preview]:
+        from lapse.app import candidate
+        from lapse.app.nearby import suggesting_tables
+
         with self.engine.connection() as connection:
             name = table.table if isinstance(table, StoredPolicy) else parse_table_name(table, self.engine.dialect)
             with suggesting_tables(self.engine, connection, name):
@@ -197,6 +208,9 @@ class Lapse(Observer):
 
     def _without_policy(self, table: str, error: LapseError) -> LapseError:
         """What is wrong with a table that has no policy: perhaps there is no such table, or a comment proposes one."""
+        from lapse.app import candidate
+        from lapse.app.control import WHICH_HAVE
+
         if isinstance(error, NotFound) and error.hint != WHICH_HAVE:
             return error
         with self.engine.connection() as connection:
@@ -204,9 +218,11 @@ class Lapse(Observer):
         return candidate.no_policy(name)
 
     def forecast(
-        self, table: str | StoredPolicy, *, days: int = FORECAST_DAYS, ttl: str | None = None, exact: bool = False
+        self, table: str | StoredPolicy, *, days: int = 30, ttl: str | None = None, exact: bool = False
     ) -> Forecast:
         """Rows and bytes that expire on each of the coming days, and the size the table settles at."""
+        from lapse.app.forecast import Forecaster
+
         if days < 1:
             raise InvalidValue("days", days, "must be at least 1")
         stored = self._stored(table)
@@ -221,11 +237,16 @@ class Lapse(Observer):
 
     def metrics(self) -> Metrics:
         """Counters for a worker to feed, and the state in the catalog, on one registry for Prometheus."""
+        from lapse.app.collector import CatalogCollector
+        from lapse.metrics import Metrics
+
         found = Metrics()
         found.registry.register(CatalogCollector(self))
         return found
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
+        from lapse.app.doctor import Doctor
+
         return Doctor(self).examine(repair=repair)
 
     # Doing
@@ -256,6 +277,8 @@ class Lapse(Observer):
 
         `receivers` are told what needs a person while the worker serves.
         """
+        from lapse.runner.worker import Worker
+
         services = [self.notifier(receivers)] if receivers else []
         worker = Worker(self.catalog, listener, gate_sql=self._gate_sql, services=services)
         self._controller = worker.controller
@@ -263,6 +286,8 @@ class Lapse(Observer):
 
     def notifier(self, receivers: Sequence[Receiver]) -> Notifier:
         """Tells `receivers` what needs a person; `run_once` does so once."""
+        from lapse.app.notifying import Notifier
+
         place = self.engine.database.url
         database = f"{place.database or 'sqlite'}" + (f" on {place.host}" if place.host else "")
         return Notifier(self.catalog, receivers, database)
@@ -280,6 +305,10 @@ class Lapse(Observer):
         told what needs a person, signed with `notify_secret`. When it stops it closes this object's connections, unless
         this object was opened by a `with` of its own.
         """
+        from lapse.app.background import Background
+        from lapse.app.receivers import Webhook
+        from lapse.runner.joblog import JobLog
+
         receivers = [Webhook(notify_url, notify_secret)] if notify_url else []
         return Background(self.worker(listener or JobLog(), receivers=receivers), self._close_unless_entered)
 
@@ -321,10 +350,15 @@ class Lapse(Observer):
 
     def plan(self, file: PolicyFile, *, prune: bool = False) -> Plan:
         """What has to change for the database to have the policies of a file; changes nothing."""
+        from lapse.app.policyfile import Planner
+
         return Planner(self.catalog).plan(file, prune=prune)
 
     def apply(self, plan: Plan) -> tuple[str, ...]:
         """Do what a plan says, one change after the other; returns notices."""
+        from lapse.app.firstrun import FirstRun
+        from lapse.app.policyfile import Planner
+
         planner, first_run = Planner(self.catalog), FirstRun(self.catalog)
         notices = [notice for change in plan.changes for notice in planner.apply(change)]
         for change in plan.changes:
@@ -334,6 +368,8 @@ class Lapse(Observer):
 
     def candidates(self) -> list[policyfile.Candidate]:
         """Tables without a policy, with what their columns suggest."""
+        from lapse.app.policyfile import find_candidate
+
         known = {stored.table for stored in self._policies_if_any()}
         with self.engine.connection() as connection:
             names = [name for name in self.engine.tables(connection) if name not in known]
@@ -341,10 +377,14 @@ class Lapse(Observer):
 
     def draft(self) -> str:
         """A first `lapse.toml`: the policies there are, and proposals for other tables, commented out."""
+        from lapse.app.policyfile import write_file
+
         return write_file(self._policies_if_any(), self.candidates())
 
     def lint(self, file: PolicyFile) -> list[Problem]:
         """Tables without a word about them in the file, and entries without a table."""
+        from lapse.app.policyfile import lint
+
         with self.engine.connection() as connection:
             return lint(self.engine, connection, file)
 

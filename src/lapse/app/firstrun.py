@@ -11,10 +11,10 @@ from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Expiring, Target
 from lapse.model.job import Path, PathKind
-from lapse.model.policy import Policy
+from lapse.model.policy import PAUSED_BY_POLICY, Policy
 from lapse.model.table import TableName
-from lapse.runner.events import Silent
-from lapse.runner.guard import objection_to
+from lapse.runner.events import NullListener
+from lapse.runner.guard import blocker_of
 from lapse.runner.jobs import JobKeeper
 
 MOST_SECONDS, FOLLOW_SECONDS = 2.0, 0.5
@@ -43,7 +43,7 @@ class FirstRun:
         found = self._look(connection, stored)
         if found is None:
             return None
-        outlook_, objection = found
+        outlook_, blocker = found
         if not outlook_.rows:
             return None
         words = [f"{stored.table}: {outlook_} at the first run"]
@@ -53,10 +53,10 @@ class FirstRun:
                 f"{outlook_.held:,} more {'has' if one else 'have'} expired and {'stays' if one else 'stay'}, because"
                 f" other rows refer to {'it' if one else 'them'}"
             )
-        if objection is not None and stored.policy.guard:
+        if blocker is not None and stored.policy.guard:
             words.append("that run waits for confirmation")
         if stored.policy.pause:
-            words.append("ttl_pause is on")
+            words.append(PAUSED_BY_POLICY)
         elif stored.grace_until is not None:
             words.append(f"workers wait until {stored.grace_until:%H:%M} UTC (ttl_grace)")
         return "; ".join(words)
@@ -65,7 +65,7 @@ class FirstRun:
         until = monotonic() + MOST_SECONDS
         now = self._engine.now(connection)
         # One of its own, so that what it remembers of the table ends with this look.
-        keeper = JobKeeper(self._catalog, "frontend", Silent())
+        keeper = JobKeeper(self._catalog, "frontend", NullListener())
         surveys, consequences = [], []
         found: list[Expiring] = []
         for part in policies.list_tables(connection, stored.id):
@@ -78,4 +78,4 @@ class FirstRun:
             surveys.append(found[-1].as_survey())
             target = Target(declared=declared, cutoff=now, path=Path(kind=PathKind.PHYSICAL, evidence=""))
             consequences.append(follow(self._engine, connection, target, surveys[-1].expired, FOLLOW_SECONDS))
-        return outlook(surveys, consequences), objection_to(found, now)
+        return outlook(surveys, consequences), blocker_of(found, now)

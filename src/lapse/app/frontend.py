@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from lapse.app.firstrun import FirstRun
 from lapse.app.nearby import suggesting_tables
-from lapse.app.renames import Mover
 from lapse.app.result import Result, Stream
 from lapse.catalog import Catalog, jobs, settings
 from lapse.catalog.policies import StoredPolicy
@@ -37,8 +36,12 @@ from lapse.model.statement import (
     Variable,
 )
 from lapse.model.table import TableName
-from lapse.runner.jobs import JobKeeper
-from lapse.runner.policy_manager import PolicyManager
+
+if TYPE_CHECKING:
+    from lapse.app.firstrun import FirstRun
+    from lapse.app.renames import Mover
+    from lapse.runner.jobs import JobKeeper
+    from lapse.runner.policy_manager import PolicyManager
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -47,13 +50,30 @@ _VIEWS = {Show.SCHEDULES: "lapse_schedules", Show.JOBS: "lapse_jobs"}
 
 
 class Frontend:
-    def __init__(self, catalog: Catalog, keeper: JobKeeper) -> None:
+    """What TTL statements need is loaded with the first of them; other statements need none of it."""
+
+    def __init__(self, catalog: Catalog, keeper: Callable[[], JobKeeper]) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
         self._keeper = keeper
-        self._manager = PolicyManager(catalog)
-        self._mover = Mover(catalog, self._manager)
-        self._first_run = FirstRun(catalog)
+
+    @cached_property
+    def _manager(self) -> PolicyManager:
+        from lapse.runner.policy_manager import PolicyManager
+
+        return PolicyManager(self._catalog)
+
+    @cached_property
+    def _mover(self) -> Mover:
+        from lapse.app.renames import Mover
+
+        return Mover(self._catalog, self._manager)
+
+    @cached_property
+    def _first_run(self) -> FirstRun:
+        from lapse.app.firstrun import FirstRun
+
+        return FirstRun(self._catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
         if isinstance(statement, CreateTable):
@@ -67,7 +87,7 @@ class Frontend:
 
     @contextmanager
     def _as_declarer(self, connection: Connection, table: TableName, *, creates: bool = False) -> Iterator[None]:
-        """What is refused for want of a right is refused with what a manager needs, not with what a worker does."""
+        """What is refused for want of a right is refused with what a declarer needs, not with what a worker does."""
         try:
             yield
         except NotPermitted as error:
@@ -226,7 +246,7 @@ class Frontend:
             now = self._engine.now(connection)
             jobs.request(self._catalog.bind(connection), statement.job_id, statement.action, now)
         if not self._engine.in_transaction(connection):
-            self._keeper.settle(statement.job_id)
+            self._keeper().settle(statement.job_id)
         return Result(rowcount=1)
 
     def _set(self, connection: Connection, statement: SetGlobal) -> Result:

@@ -169,7 +169,7 @@ class Migration:
         return None
 
     def _is_armed(self, stored: StoredPolicy, declared: Declared) -> bool:
-        if stored.armed is None or stored.disarmed is not None:
+        if stored.armed is None or stored.suspended is not None:
             return False
         try:
             self._engine.check_armed(self._connection, declared, stored.armed)
@@ -181,7 +181,7 @@ class Migration:
         """A declaration means the table as it is now, even where it says what was said before."""
         stored = policies.find_policy(self._connection, name)
         assert stored is not None
-        if stored.armed is None or stored.disarmed is not None:
+        if stored.armed is None or stored.suspended is not None:
             return
         declared = policy_manager.load_bound(self._engine, self._connection, stored)
         try:

@@ -183,7 +183,7 @@ def finding_record(finding: Finding) -> Record:
         "subject": finding.subject,
         "text": finding.text,
         "fix": finding.fix,
-        "mended": finding.fixed,
+        "fixed": finding.fixed,
     }
 
 

@@ -82,7 +82,7 @@ class Mover:
         return True
 
     def _is_armed(self, connection: Connection, stored: StoredPolicy) -> bool:
-        if stored.armed is None or stored.disarmed is not None:
+        if stored.armed is None or stored.suspended is not None:
             return False
         try:
             self._engine.check_armed(connection, load_bound(self._engine, connection, stored), stored.armed)

@@ -39,7 +39,7 @@ class TableStatus:
     last_success_at: datetime | None
     statistics: str | None
     promise: Promise
-    left_behind: Job | None = None
+    last_through: Job | None = None
     """The newest job that went through the whole table: its counts tell what is still there."""
     blocked_since: datetime | None = None
     grace_until: datetime | None = None
@@ -61,12 +61,12 @@ class TableStatus:
     @property
     def held(self) -> int:
         """Rows that the newest job could not delete."""
-        return self.left_behind.counts.held if self.left_behind else 0
+        return self.last_through.counts.held if self.last_through else 0
 
     @property
     def locked(self) -> int:
         """Rows that the newest job passed by because other sessions had locked them."""
-        return self.left_behind.counts.skipped if self.left_behind else 0
+        return self.last_through.counts.skipped if self.last_through else 0
 
 
 def table_statuses(
@@ -131,7 +131,7 @@ def _status(facts: Facts) -> TableStatus:
         last_success_at=facts.last.finished.finished_at if facts.last.finished else None,
         statistics=facts.physical.statistics,
         promise=found,
-        left_behind=facts.last.through,
+        last_through=facts.last.through,
         blocked_since=facts.physical.blocked_since,
         grace_until=facts.stored.grace_until if facts.is_in_grace else None,
     )
@@ -144,4 +144,4 @@ def _state(facts: Facts, found: Promise) -> tuple[str, str | None]:
         return str(facts.job.status), facts.job.reason
     if found.code is BlockCode.GRACE:
         return GRACE, found.reason
-    return (DUE, facts.settings.obstacle(facts.now)) if facts.is_due else (IDLE, None)
+    return (DUE, facts.settings.blocker(facts.now)) if facts.is_due else (IDLE, None)

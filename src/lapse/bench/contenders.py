@@ -10,7 +10,7 @@ from typing import Any
 
 from lapse.app import Lapse
 from lapse.bench.tables import BenchTable, Key
-from lapse.runner.events import BatchDone, Silent
+from lapse.runner.events import BatchDone, NullListener
 
 SELECT_BATCH, DELETE_BATCH = 500, 100
 """The batch sizes of the reference documents."""
@@ -95,7 +95,7 @@ def references_loops(clients: int) -> Callable[[BenchTable, Timed], None]:
     return work
 
 
-class _Watch(Silent):
+class _Watch(NullListener):
     """How long each transaction lasted, told by the task that ran it."""
 
     def __init__(self) -> None:

@@ -115,7 +115,7 @@ class Catalog:
         return VERSION
 
     def check_again(self) -> None:
-        """Raises CatalogFromTheFuture where a newer Lapse has upgraded the catalog since it was opened."""
+        """Raises CatalogTooNew where a newer Lapse has upgraded the catalog since it was opened."""
         with self.engine.connection() as connection:
             version = self._version(connection)
         if version is not None:

@@ -14,7 +14,18 @@ from sqlalchemy.exc import IntegrityError
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import job, task
 from lapse.errors import JobExists, NotFound, PolicyConflict
-from lapse.model.job import THROUGH, Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, TaskStatus
+from lapse.model.job import (
+    PAUSED_BY_REQUEST,
+    THROUGH,
+    Counts,
+    Job,
+    JobStatus,
+    JobSummary,
+    KeyRange,
+    Path,
+    PathKind,
+    TaskStatus,
+)
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 
@@ -197,7 +208,7 @@ def request(connection: Connection, job_id: int, action: JobAction, now: datetim
     if action is JobAction.CANCEL:
         values |= {"status": JobStatus.CANCELLING, "reason": "cancelled by request"}
     elif action is JobAction.PAUSE:
-        values |= {"status": JobStatus.PAUSED, "reason": "paused by request"}
+        values |= {"status": JobStatus.PAUSED, "reason": PAUSED_BY_REQUEST}
     else:
         values |= {"status": JobStatus.WAITING, "reason": None}
     connection.execute(update(job).where(job.c.job_id == job_id).values(**values))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import sha256
 
 from sqlalchemy import Connection, Insert, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lapse.catalog.schema import meta
 from lapse.model.table import TableName
@@ -45,8 +44,12 @@ def _insert_unless_there(connection: Connection, name: str, value: str) -> Inser
     values = {"name": name, "value": value}
     match connection.dialect.name:
         case "postgresql":
+            from sqlalchemy.dialects import postgresql
+
             return postgresql.insert(meta).values(values).on_conflict_do_nothing()
         case "sqlite":
+            from sqlalchemy.dialects import sqlite
+
             return sqlite.insert(meta).values(values).on_conflict_do_nothing()
         case _:
             return insert(meta).values(values).prefix_with("IGNORE")

@@ -11,7 +11,7 @@ from sqlalchemy.schema import CreateColumn
 
 from lapse._version import __version__
 from lapse.catalog import schema
-from lapse.errors import CatalogError, CatalogFromTheFuture
+from lapse.errors import CatalogError, CatalogTooNew
 
 _VERSION_KEY = "catalog_version"
 
@@ -32,7 +32,7 @@ def installed_version(connection: Connection, catalog_schema: str | None) -> int
 
 def check(version: int) -> None:
     if version > schema.VERSION:
-        raise CatalogFromTheFuture(
+        raise CatalogTooNew(
             f"this database has a Lapse catalog of version {version}; Lapse {__version__} knows versions up to "
             f"{schema.VERSION}",
             hint="upgrade Lapse on this machine",

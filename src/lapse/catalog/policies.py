@@ -27,7 +27,7 @@ class StoredPolicy:
     """`source` says how it was declared, `source_text` with which comment, `declared_by` by which role.
 
     `armed` is what the policy was declared on, in the engine's own words, and `fingerprint` the shape of it. A policy
-    that is `disarmed` deletes nothing until a person resumes it; the code says why. `cleared_at` is when its guard let
+    that is `suspended` deletes nothing until a person resumes it; the code says why. `cleared_at` is when its guard let
     it pass, or a person confirmed it; `held` says why it did not. Workers start no job before `grace_until`.
     """
 
@@ -42,7 +42,7 @@ class StoredPolicy:
     cleared_at: datetime | None = None
     held: str | None = None
     armed: str | None = None
-    disarmed: BlockCode | None = None
+    suspended: BlockCode | None = None
     grace_until: datetime | None = None
     declared_by: str | None = None
     source_text: str | None = None
@@ -50,7 +50,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhysicalTable:
-    """`blocked` is why no job can run, until one could, and `trouble` says it in a sentence with what to do about it.
+    """`blocked` is why no job can run, until one could; `blocked_reason` is a sentence with what to do about it.
 
     `failures` counts the attempts since then.
     """
@@ -60,7 +60,7 @@ class PhysicalTable:
     partition: str | None
     partition_schema: str | None
     next_run_at: datetime | None
-    trouble: str | None
+    blocked_reason: str | None
     statistics: str | None
     blocked: BlockCode | None = None
     blocked_since: datetime | None = None
@@ -108,7 +108,7 @@ def save_policy(
     fingerprint: str,
     armed: str,
     now: datetime,
-    disarmed: BlockCode | None = None,
+    suspended: BlockCode | None = None,
     grace_until: datetime | None = None,
     declared_by: str | None = None,
     source_text: str | None = None,
@@ -124,7 +124,7 @@ def save_policy(
         "source": source,
         "fingerprint": fingerprint,
         "armed": armed,
-        "disarmed": disarmed,
+        "disarmed": suspended,
         "grace_until": grace_until,
         "declared_by": declared_by,
         "source_text": source_text,
@@ -209,16 +209,14 @@ def take_table(connection: Connection, physical: PhysicalTable, next_run_at: dat
 
 
 def block_table(
-    connection: Connection, physical: PhysicalTable, code: BlockCode, trouble: str, *, retry_at: datetime, now: datetime
+    connection: Connection, physical: PhysicalTable, code: BlockCode, reason: str, *, retry_at: datetime, now: datetime
 ) -> None:
     """Say why a table gets no job, and when it is looked at again."""
     since = physical.blocked_since if physical.blocked is code and physical.blocked_since else now
     connection.execute(
         update(table)
         .where(table.c.table_id == physical.id)
-        .values(
-            next_run_at=retry_at, trouble=trouble, blocked=code, blocked_since=since, failures=physical.failures + 1
-        )
+        .values(next_run_at=retry_at, trouble=reason, blocked=code, blocked_since=since, failures=physical.failures + 1)
     )
 
 
@@ -232,12 +230,12 @@ def hasten_table(connection: Connection, physical: PhysicalTable, *, retry_at: d
     )
 
 
-def shut_gate(connection: Connection, table_id: int, trouble: str, now: datetime) -> None:
+def shut_gate(connection: Connection, table_id: int, reason: str, now: datetime) -> None:
     """The table has a job, which waits at a gate. When it runs next is not touched."""
     connection.execute(
         update(table)
         .where(table.c.table_id == table_id)
-        .values(trouble=trouble, blocked=BlockCode.GATE, blocked_since=now)
+        .values(trouble=reason, blocked=BlockCode.GATE, blocked_since=now)
     )
 
 
@@ -267,7 +265,7 @@ def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: s
     )
 
 
-def disarm_policies(connection: Connection, code: BlockCode) -> None:
+def suspend_policies(connection: Connection, code: BlockCode) -> None:
     """Every policy deletes nothing until a person resumes it."""
     connection.execute(update(policy).values(disarmed=code))
 
@@ -297,7 +295,7 @@ def _policy(row: RowMapping) -> StoredPolicy:
         cleared_at=row["cleared_at"],
         held=row["held"],
         armed=row["armed"],
-        disarmed=_code(row["disarmed"]),
+        suspended=_code(row["disarmed"]),
         grace_until=row["grace_until"],
         declared_by=row["declared_by"],
         source_text=row["source_text"],
@@ -311,7 +309,7 @@ def _physical(row: RowMapping) -> PhysicalTable:
         partition=row["partition_name"] or None,
         partition_schema=row["partition_schema"] or None,
         next_run_at=row["next_run_at"],
-        trouble=row["trouble"],
+        blocked_reason=row["trouble"],
         statistics=row["statistics"],
         blocked=_code(row["blocked"]),
         blocked_since=row["blocked_since"],

@@ -24,7 +24,6 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
-from sqlalchemy.dialects.mysql import DATETIME
 
 VERSION = 4
 """Grows with every change of these tables; see `migrations`."""
@@ -41,6 +40,8 @@ class Instant(TypeDecorator[datetime]):
 
     def load_dialect_impl(self, dialect: Dialect) -> Any:
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects.mysql import DATETIME
+
             return dialect.type_descriptor(DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime(timezone=True))
 

@@ -129,7 +129,7 @@ def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[
 
 
 def resign_task(connection: Connection, lease: Task, progress: Progress) -> None:
-    """Give the task back, to be taken up from its cursor by anybody."""
+    """Give the task back, to be taken up from its cursor by any worker."""
     _write(connection, lease, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
 
 

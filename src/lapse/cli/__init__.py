@@ -4,66 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from lapse._version import __version__
-from lapse.cli import (
-    accept,
-    apply,
-    bench,
-    console,
-    control,
-    convert,
-    demo,
-    doctor,
-    history,
-    init,
-    jobs,
-    lint,
-    plan,
-    preview,
-    run,
-    settings,
-    sql,
-    status,
-    worker,
-)
+from lapse.cli.commands import COMMANDS, Command
 from lapse.cli.failures import EXIT_INTERRUPTED, report
 from lapse.cli.opening import require_text
 from lapse.cli.output import Output
 
+NAMES = frozenset(command.name for command in COMMANDS)
+KV = "kv"
+COMPLETION = "_LAPSE_COMPLETE"
 TRACEBACK = "LAPSE_TRACEBACK"
 """Set, an error that Lapse did not expect shows where in the code it came from."""
-
-_COMMANDS = (
-    (demo.demo, "Start here"),
-    (sql.sql, "Start here"),
-    (preview.preview, "Expire rows"),
-    (run.run, "Expire rows"),
-    (worker.worker, "Expire rows"),
-    (status.status, "Look"),
-    (jobs.jobs, "Look"),
-    (history.history, "Look"),
-    (doctor.doctor, "Look"),
-    (console.console, "Look"),
-    (init.init, "Policies as code"),
-    (plan.plan, "Policies as code"),
-    (apply.apply, "Policies as code"),
-    (lint.lint, "Policies as code"),
-    (control.pause, "Control"),
-    (control.resume, "Control"),
-    (control.cancel, "Control"),
-    (accept.accept, "Control"),
-    (settings.settings, "Control"),
-    (convert.convert, "More"),
-    (bench.bench, "More"),
-)
 
 
 class _Flags:
@@ -85,21 +43,36 @@ class _Group(_Flags, TyperGroup):
     pass
 
 
-app = typer.Typer(
-    name="lapse",
-    cls=_Group,
-    help="Row-level TTL for the database you already run. Begin with `lapse demo`.",
-    epilog="URL is SQLAlchemy's (sqlite:///app.db); without it, LAPSE_URL is used. "
-    "Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete.",
-    rich_markup_mode="markdown",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command, _panel in _COMMANDS:
-    app.command(rich_help_panel=_panel, cls=_Command)(_command)
-if find_spec("lapse.cli.kv") is not None:
-    app.add_typer(import_module("lapse.cli.kv").app, name="kv", rich_help_panel="More")
+def build(loaded: Collection[str]) -> typer.Typer:
+    """The application with these commands; the others are only listed, so that what they need is not imported."""
+    app = typer.Typer(
+        name="lapse",
+        cls=_Group,
+        help="Row-level TTL for the database you already run. Begin with `lapse demo`.",
+        epilog="URL is SQLAlchemy's (sqlite:///app.db); without it, LAPSE_URL is used. "
+        "Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete.",
+        rich_markup_mode="markdown",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for each in COMMANDS:
+        if each.name not in loaded:
+            app.command(each.name, rich_help_panel=each.panel, help=each.summary)(_not_loaded)
+        elif each.name == KV:
+            app.add_typer(_module(each).app, name=KV, rich_help_panel=each.panel)
+        else:
+            app.command(rich_help_panel=each.panel, cls=_Command)(getattr(_module(each), each.name))
+    app.callback()(_options)
+    return app
+
+
+def _module(command: Command) -> Any:
+    return import_module(f"lapse.cli.{command.module}")
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command that is only listed was run")
 
 
 def _print_version(wanted: bool) -> None:
@@ -108,13 +81,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     pass
+
+
+def __getattr__(name: str) -> Any:
+    """`app` is the application with every command, for documentation and completion."""
+    if name == "app":
+        return build(NAMES)
+    raise AttributeError(f"module 'lapse.cli' has no attribute {name!r}")
+
+
+def _wanted(arguments: Sequence[str]) -> Collection[str]:
+    """The command that is run; all of them where a shell asks for completions."""
+    if COMPLETION in os.environ:
+        return NAMES
+    return {argument for argument in arguments[:1] if argument in NAMES}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments.append("--help")
     try:
         _prepare(arguments)
-        code = app(arguments, prog_name="lapse", standalone_mode=False)
+        code = build(_wanted(arguments))(arguments, prog_name="lapse", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):
         # The reader has seen enough, as in `lapse history | head`; typer tells it by SystemExit. That is no failure,
@@ -151,4 +137,4 @@ def _prepare(arguments: Sequence[str]) -> None:
             require_text("an argument", argument)
 
 
-__all__ = ["app", "main"]
+__all__ = ["build", "main"]

@@ -19,7 +19,7 @@ from lapse.cli.listening import listening_for_many
 from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import open_purger, purging
 from lapse.kv import PurgerConfig
-from lapse.runner.events import Several
+from lapse.runner.events import MultiListener
 from lapse.runner.joblog import JobLog
 from lapse.runner.metering import Meter
 from lapse.runner.multi import MultiWorker
@@ -47,7 +47,7 @@ def serve_many(
 ) -> None:
     """Until a signal asks to stop. Raises FileProblem."""
     databases, registry, stopping = open_databases(file), CollectorRegistry(), Event()
-    with closing(Fleet(databases, lambda metrics: Several((JobLog(), Meter(metrics))), receivers)) as fleet:
+    with closing(Fleet(databases, lambda metrics: MultiListener((JobLog(), Meter(metrics))), receivers)) as fleet:
         registry.register(ManyCollector(lambda: fleet.served))
         purger = open_purger(stores, registry)
         service = MultiWorker(

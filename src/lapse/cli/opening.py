@@ -6,13 +6,15 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lapse.app import Lapse
 from lapse.app.textfile import decoded, read_text
 from lapse.errors import UnsupportedUrl, UsageError
+
+if TYPE_CHECKING:
+    from lapse.app import Lapse
 
 ENVIRONMENT = "LAPSE_URL"
 GATE_ENVIRONMENT = "LAPSE_GATE_SQL"
@@ -41,6 +43,9 @@ def open_database(url: str | None, *, create: bool = False) -> Lapse:
     require_text(f"${ENVIRONMENT}", url)
     if not looks_like_url(url):
         raise UnsupportedUrl(f"{url!r} is not a database URL", hint=f"for an SQLite file: sqlite:///{url}")
+    # What only reads its arguments loads no database library.
+    from lapse.app import Lapse
+
     return Lapse(url, must_exist=not create, gate_sql=os.environ.get(GATE_ENVIRONMENT))
 
 

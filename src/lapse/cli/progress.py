@@ -13,12 +13,12 @@ from lapse.app import Lapse
 from lapse.cli.output import Output, duration
 from lapse.errors import LapseError
 from lapse.model.job import Job, PathKind
-from lapse.runner.events import BatchDone, Cause, LockWait, Silent
+from lapse.runner.events import BatchDone, Cause, LockWait, NullListener
 
 SHOWN_AFTER_SECONDS = 1.0
 
 
-class Progress(Silent):
+class Progress(NullListener):
     """A Listener. The bar of a job measures rows read against the table's size, where the path reads them all."""
 
     def __init__(self, database: Lapse, console: Console, *, shown_after: float = SHOWN_AFTER_SECONDS) -> None:
@@ -89,7 +89,7 @@ class Progress(Silent):
             return None
 
 
-class LockLines(Silent):
+class LockLines(NullListener):
     """A Listener. On a terminal and elsewhere: a run from cron that waits is looked at, too."""
 
     def __init__(self, output: Output) -> None:

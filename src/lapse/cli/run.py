@@ -24,7 +24,7 @@ from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, Progress
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue
 from lapse.model import interval
-from lapse.runner.events import Several, Silent
+from lapse.runner.events import MultiListener, NullListener
 
 
 def run(
@@ -107,7 +107,7 @@ def execute(
         if output.err.is_terminal and not output.err.is_dumb_terminal
         else None
     )
-    worker = database.worker(Several((progress or Silent(), LockLines(output))))
+    worker = database.worker(MultiListener((progress or NullListener(), LockLines(output))))
     timer = Timer(seconds, worker.stop) if seconds is not None else None
     with progress or nullcontext(), stop_on_signals(worker.stop):
         if timer is not None:

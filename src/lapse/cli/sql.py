@@ -13,7 +13,7 @@ from lapse.cli.opening import Url, open_database, script_text
 from lapse.cli.output import Output
 from lapse.cli.repl import Repl
 from lapse.cli.resultset import Form, write
-from lapse.errors import LapseError, SyntaxProblem, UsageError
+from lapse.errors import LapseError, TtlSyntaxError, UsageError
 
 
 def sql(
@@ -56,7 +56,7 @@ def run_script(session: Session, output: Output, form: Form, text: str) -> None:
             result = session.stream(statement)
             write(output, form, result)
         except LapseError as error:
-            if len(statements) > 1 and not isinstance(error, SyntaxProblem):
+            if len(statements) > 1 and not isinstance(error, TtlSyntaxError):
                 # A database knows the statement, not where in the script it stands.
                 error.message = f"in the statement at line {statement.line}: {error.message}"
             raise

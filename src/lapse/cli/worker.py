@@ -22,7 +22,7 @@ from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import Every, Rate, Stores, open_purger, purging, read_config
 from lapse.errors import UsageError
 from lapse.kv import PurgerConfig
-from lapse.runner.events import Several
+from lapse.runner.events import MultiListener
 from lapse.runner.joblog import JobLog
 from lapse.runner.metering import Meter
 from lapse.runner.multi import CONNECTIONS, THREADS
@@ -121,7 +121,7 @@ def _expire_rows(
     with open_database(url) as database:
         metrics = database.metrics()
         purger = open_purger(config, metrics.registry)
-        service = database.worker(Several((JobLog(), Meter(metrics))), receivers=receivers)
+        service = database.worker(MultiListener((JobLog(), Meter(metrics))), receivers=receivers)
         stopping = Event()
 
         def stop() -> None:

@@ -2,8 +2,8 @@
 
 - Without a token only this machine is served, and only under a name of this machine: a web page elsewhere cannot reach
   the console by pointing a name of its own at 127.0.0.1.
-- With a token everybody shows it: in the form of the login page or once as `?token=`, which are exchanged for a cookie,
-  as `Authorization: Bearer`, or as the password of basic authentication. Wrong tokens are throttled by address.
+- With a token every visitor shows it: in the form of the login page or once as `?token=`, exchanged for a cookie, as
+  `Authorization: Bearer`, or as the password of basic authentication. Wrong tokens are throttled by address.
 - What changes something must come from the console's own pages, by `Origin`; a browser attaches cookies and basic
   credentials to requests of other sites, too. A bearer token it never attaches by itself.
 """

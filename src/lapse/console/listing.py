@@ -16,14 +16,14 @@ WORST_FIRST = (Health.BLOCKED, Health.LATE)
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def _trouble(view: PolicyView) -> tuple[int, str]:
+def _attention(view: PolicyView) -> tuple[int, str]:
     """Whatever needs attention comes first, the rest by name."""
     health = view.health.health
     return WORST_FIRST.index(health) if health in WORST_FIRST else len(WORST_FIRST), str(view.health.stored.table)
 
 
 ORDERS: Mapping[str, Callable[[PolicyView], Any]] = {
-    "trouble": _trouble,
+    "attention": _attention,
     "table": lambda view: str(view.health.stored.table),
     "behind": lambda view: -view.health.promise_used,
     "rows": lambda view: -(view.rows or 0),
@@ -37,7 +37,7 @@ class Listing:
     """`q` is part of a table's name, or a word for its health; `page` counts from 1."""
 
     q: str = ""
-    sort: str = "trouble"
+    sort: str = "attention"
     page: int = 1
 
     @classmethod
@@ -46,14 +46,14 @@ class Listing:
         sort, page = query.get("sort", ""), query.get("page", "")
         return cls(
             q=query.get("q", "").strip()[:100],
-            sort=sort if sort in ORDERS else "trouble",
+            sort=sort if sort in ORDERS else "attention",
             page=max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
 
     def address(self, **other: object) -> str:
         """Of the overview, with these or other words."""
         values = {"q": self.q, "sort": self.sort, "page": self.page} | other
-        defaults = {"q": "", "sort": "trouble", "page": 1}
+        defaults = {"q": "", "sort": "attention", "page": 1}
         kept = {name: value for name, value in values.items() if value != defaults[name]}
         return f"/?{urlencode(kept)}" if kept else "/"
 

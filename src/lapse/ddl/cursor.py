@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from lapse.ddl.lexer import SPACES, Kind, Token, tokenize
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.ddl.script import Piece, place
-from lapse.errors import SyntaxProblem
+from lapse.errors import TtlSyntaxError
 from lapse.model.table import TableName
 
 Span = tuple[int, int]
@@ -80,13 +80,13 @@ class Cursor:
             raise self.problem(f"expected {key} {where}")
         return self.next()
 
-    def problem(self, message: str, token: Token | None = None, *, hint: str | None = None) -> SyntaxProblem:
+    def problem(self, message: str, token: Token | None = None, *, hint: str | None = None) -> TtlSyntaxError:
         """An error at `token`, at the next token, or where the text ends."""
         token = token or self.peek()
         offset = token.start if token else self.piece.end
         line, column = place(self.piece.source, offset)
         found = f", found {token.text[:40]!r}" if token and message.startswith("expected") else ""
-        return SyntaxProblem(message + found, line=line, column=column, hint=hint)
+        return TtlSyntaxError(message + found, line=line, column=column, hint=hint)
 
     def skip_group(self) -> None:
         """Past the `)` that closes the `(` here, or to the end: what is wrong there the database will say."""

@@ -10,7 +10,7 @@ from typing import Any
 from lapse.ddl.cursor import Cursor, Span
 from lapse.ddl.lexer import Token
 from lapse.ddl.script import place
-from lapse.errors import PolicyConflict, SyntaxProblem
+from lapse.errors import PolicyConflict, TtlSyntaxError
 from lapse.model import knobs
 from lapse.model.interval import Interval
 from lapse.model.policy import PolicyChange, removed_by_reset
@@ -150,6 +150,6 @@ class Declaration:
         return PolicyConflict(f"line {line}, column {column}: {message}")
 
 
-def within(cursor: Cursor, token: Token, label: str, problem: SyntaxProblem) -> SyntaxProblem:
+def within(cursor: Cursor, token: Token, label: str, problem: TtlSyntaxError) -> TtlSyntaxError:
     """An error inside a string, told with the place of the string in the statement."""
     return cursor.problem(f"{label}: {problem.message}", token, hint=problem.hint)

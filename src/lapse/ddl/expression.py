@@ -12,7 +12,7 @@ from lapse.ddl.lexer import Kind, tokenize
 from lapse.ddl.literal import is_terminated
 from lapse.ddl.script import place
 from lapse.ddl.translate import Refusal, Translator
-from lapse.errors import SyntaxProblem
+from lapse.errors import TtlSyntaxError
 from lapse.model.expression import Binary, ColumnRef, Node, Span
 from lapse.model.interval import Interval
 
@@ -44,15 +44,15 @@ def parse_expression(text: str, *, columns: Collection[str] | None) -> Node:
     CockroachDB's and PostgreSQL's spelling is tried first, then MySQL's.
     """
     if len(text) > MAX_LENGTH:
-        raise SyntaxProblem(f"an expression may have at most {MAX_LENGTH} characters", line=1, column=1)
+        raise TtlSyntaxError(f"an expression may have at most {MAX_LENGTH} characters", line=1, column=1)
     _check_tokens(text)
     try:
         return Translator(text, columns).translate(_read(text))
     except Refusal as refusal:
         line, column = place(text, refusal.offset)
-        raise SyntaxProblem(refusal.message, line=line, column=column, hint=refusal.hint) from None
+        raise TtlSyntaxError(refusal.message, line=line, column=column, hint=refusal.hint) from None
     except RecursionError:
-        raise SyntaxProblem("the expression is nested too deeply", line=1, column=1) from None
+        raise TtlSyntaxError("the expression is nested too deeply", line=1, column=1) from None
 
 
 def recognise_column(node: Node) -> tuple[str, Interval] | None:
@@ -89,7 +89,7 @@ def _check_tokens(text: str) -> None:
             problem = f"{_FORBIDDEN_WORDS[token.key]} are not allowed in an expression"
         if problem:
             line, column = place(text, token.start)
-            raise SyntaxProblem(problem, line=line, column=column)
+            raise TtlSyntaxError(problem, line=line, column=column)
         if token.kind is not Kind.SPACE:
             previous = token.key
 
@@ -117,17 +117,17 @@ def _only_projection(statements: list[Any]) -> Any:
     select = statements[0]
     extra = [name for name, value in select.args.items() if value and name != "expressions"]
     if len(statements) != 1 or type(select).__name__ != "Select" or extra:
-        raise SyntaxProblem("expected one expression and nothing else", line=1, column=1)
+        raise TtlSyntaxError("expected one expression and nothing else", line=1, column=1)
     if len(select.expressions) != 1:
         found = len(select.expressions)
-        raise SyntaxProblem(f"expected one expression, found {found}", line=1, column=1)
+        raise TtlSyntaxError(f"expected one expression, found {found}", line=1, column=1)
     return select.expressions[0]
 
 
-def _located(problem: Any) -> SyntaxProblem:
+def _located(problem: Any) -> TtlSyntaxError:
     details = getattr(problem, "errors", None) or [{}]
     line, column = details[0].get("line") or 2, details[0].get("col") or 1
     near = (details[0].get("highlight") or "").strip()
     # sqlglot counts to the last character of what it stumbled over.
     message = "is not a valid expression" + (f" at {near!r}" if near else "")
-    return SyntaxProblem(message, line=max(1, line - 1), column=max(1, column - len(near) + 1))
+    return TtlSyntaxError(message, line=max(1, line - 1), column=max(1, column - len(near) + 1))

@@ -9,7 +9,7 @@ from lapse.ddl.cursor import Cursor, Span, list_cuts
 from lapse.ddl.declaration import Declaration, Origin, within
 from lapse.ddl.lexer import Kind, Token
 from lapse.ddl.literal import is_terminated, unquote
-from lapse.errors import InvalidValue, SyntaxProblem
+from lapse.errors import InvalidValue, TtlSyntaxError
 from lapse.model import interval, knobs
 from lapse.model.interval import Interval
 
@@ -106,7 +106,7 @@ def read_expression(cursor: Cursor, declaration: Declaration, value: list[Token]
     text = knobs.find(EXPRESSION).parse(read_value(cursor, value), EXPRESSION)
     try:
         node = parse_expression(text, columns=None)
-    except SyntaxProblem as problem:
+    except TtlSyntaxError as problem:
         raise within(cursor, value[0], EXPRESSION, problem) from None
     declaration.assign_expression(text, recognise_column(node), token)
 

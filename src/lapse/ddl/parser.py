@@ -22,7 +22,7 @@ from lapse.ddl.cursor import Cursor
 from lapse.ddl.lexer import DIALECTS, SPACES, first_semicolon
 from lapse.ddl.query import parse_catalog_query
 from lapse.ddl.script import Piece, pieces, place
-from lapse.errors import InvalidValue, SyntaxProblem
+from lapse.errors import InvalidValue, TtlSyntaxError
 from lapse.model.statement import PassThrough, Statement
 
 
@@ -45,7 +45,7 @@ def parse_one(text: str, dialect: str) -> Statement:
     if len(statements) != 1:
         found = "no statement" if not statements else f"{len(statements)} statements"
         line, column = (statements[1].line, statements[1].column) if statements else (1, 1)
-        raise SyntaxProblem(f"expected one statement, found {found}", line=line, column=column)
+        raise TtlSyntaxError(f"expected one statement, found {found}", line=line, column=column)
     return statements[0]
 
 

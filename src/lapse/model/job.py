@@ -11,6 +11,8 @@ from typing import Any
 
 from lapse.model.table import TableName
 
+PAUSED_BY_REQUEST = "paused by request"
+
 
 class JobStatus(StrEnum):
     """What became of a job, or what it is doing."""

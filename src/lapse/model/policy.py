@@ -47,6 +47,9 @@ class PartitionRule:
     column: str | None = None
 
 
+PAUSED_BY_POLICY = "ttl_pause is on"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Valid once built: it says when rows expire, and its knobs do not contradict each other.
@@ -185,6 +188,9 @@ _EXCLUSIVE = {
     "job_interval": ("job_cron",),
 }
 """Setting one of these replaces the others, as they say the same thing in another way."""
+
+
+PAUSED_BY_POLICY = "ttl_pause is on"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

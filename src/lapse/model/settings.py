@@ -91,7 +91,7 @@ class Settings:
         values = {field: read(name, texts.get(name)) for field, name in _FIELDS.items()}
         return cls(**values, clock_hold=texts.get(CLOCK_HOLD), stored_gate=bool(texts.get(STORED_GATE)))
 
-    def obstacle(self, now: datetime) -> str | None:
+    def blocker(self, now: datetime) -> str | None:
         """What keeps every job from running now."""
         if not self.job_enable:
             return "tidb_ttl_job_enable is OFF"

@@ -1,5 +1,5 @@
 """How hard to work: flat out on an idle server, a small share of the time under foreground load, not at all when the
-server is in trouble.
+server is overloaded.
 
 Effort goes up slowly and down at once. Every reason is kept, for the status and the metrics.
 """

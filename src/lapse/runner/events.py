@@ -43,7 +43,7 @@ class TaskDone:
     seconds: float
 
 
-class Trouble(StrEnum):
+class HeldKind(StrEnum):
     """What keeps expired rows in their table until a person does something."""
 
     FIRST_RUN = "first_run"
@@ -55,7 +55,7 @@ class Held:
     """`fix` is the command that resolves it, or shows what does."""
 
     table: TableName
-    trouble: Trouble
+    kind: HeldKind
     reason: str
     fix: str
 
@@ -76,7 +76,7 @@ class LockWait:
 
 
 class Listener(Protocol):
-    """Derive from `Silent` to hear some of it only."""
+    """Derive from `NullListener` to hear some of it only."""
 
     def job_created(self, job: Job) -> None: ...
 
@@ -103,7 +103,7 @@ class Listener(Protocol):
     def waiting(self, job: Job, seconds: float, reason: str, cause: Cause) -> None: ...
 
 
-class Silent:
+class NullListener:
     """Listens and says nothing."""
 
     def job_created(self, job: Job) -> None:
@@ -143,7 +143,7 @@ class Silent:
         pass
 
 
-class Several:
+class MultiListener:
     """Tells every one of them."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:

@@ -33,7 +33,7 @@ class Guard:
         self._keeper = keeper
 
     @retried
-    def why_held(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
+    def blocker(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
         """Why this policy must not run yet; None when it may, which is remembered."""
         if stored.cleared_at is not None or not stored.policy.guard:
             return None
@@ -61,11 +61,11 @@ class Guard:
                 )
                 for part in parts
             ]
-        objection = objection_to(found, now)
-        return None if objection is None else f"{HELD}: {objection}"
+        blocker = blocker_of(found, now)
+        return None if blocker is None else f"{HELD}: {blocker}"
 
 
-def objection_to(found: Sequence[Expiring], now: datetime) -> str | None:
+def blocker_of(found: Sequence[Expiring], now: datetime) -> str | None:
     """What is suspicious about the first run over these physical tables, together."""
     rows = sum(each.rows for each in found)
     expired = sum(each.counts[0] for each in found)

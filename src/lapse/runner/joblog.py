@@ -8,13 +8,13 @@ from lapse.errors import Blocked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.model.table import TableName
-from lapse.runner.events import BatchDone, Cause, Held, LockWait, Silent
-from lapse.runner.jobs import trouble_of
+from lapse.runner.events import BatchDone, Cause, Held, LockWait, NullListener
+from lapse.runner.jobs import block_text
 
 log = logging.getLogger("lapse.worker")
 
 
-class JobLog(Silent):
+class JobLog(NullListener):
     def job_created(self, job: Job) -> None:
         log.info("job %d of table %s begins: %s", job.id, job.table, job.path.evidence)
 
@@ -27,7 +27,7 @@ class JobLog(Silent):
                 reason)  # fmt: skip
 
     def table_blocked(self, table: TableName, why: Blocked) -> None:
-        log.warning("table %s is blocked (%s): %s", table, why.code, trouble_of(why))
+        log.warning("table %s is blocked (%s): %s", table, why.code, block_text(why))
 
     def table_unblocked(self, table: TableName, code: BlockCode, seconds: float) -> None:
         log.info("table %s is no longer blocked (%s), after %.0f s", table, code, seconds)

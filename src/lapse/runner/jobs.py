@@ -19,7 +19,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
-from lapse.runner.events import Held, Listener, Trouble
+from lapse.runner.events import Held, HeldKind, Listener
 from lapse.runner.policy_manager import fingerprint, load_bound
 from lapse.runner.promise import behind
 from lapse.runner.retry import retried
@@ -45,7 +45,7 @@ BLOCKED_SECONDS, MAX_BLOCKED_SECONDS = 15.0, 600.0
 """A blocked table, or one with locked rows, is looked at again after this long, each time twice as long."""
 
 
-def obstacle_of(error: Exception) -> Blocked:
+def as_blocked(error: Exception) -> Blocked:
     """Why a table is blocked, by the error that was met there."""
     match error:
         case Blocked():
@@ -65,8 +65,8 @@ def obstacle_of(error: Exception) -> Blocked:
     return Blocked(code, f"{type(error).__name__}: {error}")
 
 
-def trouble_of(obstacle: Blocked) -> str:
-    return f"{obstacle.message}; {obstacle.hint}" if obstacle.hint else obstacle.message
+def block_text(blocked: Blocked) -> str:
+    return f"{blocked.message}; {blocked.hint}" if blocked.hint else blocked.message
 
 
 def stale_before(now: datetime, current: Settings) -> datetime:
@@ -188,11 +188,11 @@ class JobKeeper:
         count, fix = job.counts.held, f"lapse preview URL {job.table.whole} shows what holds them"
         if not count:
             reason = "no expired row is held any more"
-            self.listener.released(Held(table=job.table, trouble=Trouble.ROWS, reason=reason, fix=fix))
+            self.listener.released(Held(table=job.table, kind=HeldKind.ROWS, reason=reason, fix=fix))
             return
         which = "1 expired row" if count == 1 else f"{count:,} expired rows"
         reason = f"{which} could not be deleted: {self._holder(connection, job)}"
-        self.listener.held(Held(table=job.table, trouble=Trouble.ROWS, reason=reason, fix=fix))
+        self.listener.held(Held(table=job.table, kind=HeldKind.ROWS, reason=reason, fix=fix))
 
     def _holder(self, connection: Connection, job: Job) -> str:
         error = job.summary.scan_task_err if job.summary else ""
@@ -237,18 +237,18 @@ class JobKeeper:
     @retried
     def fail(self, job_id: int, error: Exception) -> Job:
         """End a job for an error that was met while working on it, and leave its table alone for a while."""
-        obstacle = obstacle_of(error)
+        blocked = as_blocked(error)
         with self._catalog.writing() as connection:
             job = stored_jobs.get_job(connection, job_id)
             now = self._engine.now(connection)
-            ended = self._finish(connection, job, JobStatus.FAILED, obstacle.message, now)
+            ended = self._finish(connection, job, JobStatus.FAILED, blocked.message, now)
             physical = policies.get_table(connection, job.table_id)
             if ended and physical is not None:
-                self._write_block(connection, physical, obstacle, now)
+                self._write_block(connection, physical, blocked, now)
             job = stored_jobs.get_job(connection, job_id)
         if ended:
             self.listener.job_ended(job)
-            self.listener.table_blocked(job.table, obstacle)
+            self.listener.table_blocked(job.table, blocked)
         return job
 
     @retried
@@ -346,9 +346,9 @@ class JobKeeper:
 
         Asked once for guard, plan and first task, which follow each other: every batch asks again by itself.
         """
-        if stored.disarmed is not None:
+        if stored.suspended is not None:
             raise Blocked(
-                stored.disarmed,
+                stored.suspended,
                 "this database is a copy of the one in which the policy was declared",
                 hint=f"if rows are to be deleted here, too: lapse resume URL {stored.table}",
             )
@@ -376,18 +376,18 @@ class JobKeeper:
         return armed
 
     @retried
-    def block(self, stored: StoredPolicy, physical: PhysicalTable, obstacle: Blocked, *, always: bool) -> Job | None:
+    def block(self, stored: StoredPolicy, physical: PhysicalTable, blocked: Blocked, *, always: bool) -> Job | None:
         """Say why a table gets no job; returns the failed job that says so in the history.
 
         That is written when the reason is new, or `always`.
         """
-        is_news = (physical.blocked, physical.trouble) != (obstacle.code, trouble_of(obstacle))
+        is_news = (physical.blocked, physical.blocked_reason) != (blocked.code, block_text(blocked))
         with self._catalog.writing() as connection:
             now = self._engine.now(connection)
-            self._write_block(connection, physical, obstacle, now)
+            self._write_block(connection, physical, blocked, now)
         if is_news:
-            self.listener.table_blocked(physical.name_in(stored.table), obstacle)
-        return self._record_failure(stored, physical, obstacle) if is_news or always else None
+            self.listener.table_blocked(physical.name_in(stored.table), blocked)
+        return self._record_failure(stored, physical, blocked) if is_news or always else None
 
     @retried
     def show_gate(self, job: Job, shut: Blocked | None) -> None:
@@ -398,15 +398,15 @@ class JobKeeper:
             if shut is None:
                 policies.open_gate(connection, job.table_id)
             else:
-                policies.shut_gate(connection, job.table_id, trouble_of(shut), now)
+                policies.shut_gate(connection, job.table_id, block_text(shut), now)
         if shut is not None:
             self.listener.table_blocked(job.table, shut)
         elif before is not None and before.blocked is BlockCode.GATE:
             self._tell_unblocked(job.table, before, now)
 
-    def _write_block(self, connection: Connection, physical: PhysicalTable, obstacle: Blocked, now: datetime) -> None:
-        code, retry_at = BlockCode(obstacle.code), now + _pause(physical.failures)
-        policies.block_table(connection, physical, code, trouble_of(obstacle), retry_at=retry_at, now=now)
+    def _write_block(self, connection: Connection, physical: PhysicalTable, blocked: Blocked, now: datetime) -> None:
+        code, retry_at = BlockCode(blocked.code), now + _pause(physical.failures)
+        policies.block_table(connection, physical, code, block_text(blocked), retry_at=retry_at, now=now)
 
     def _record_failure(self, stored: StoredPolicy, physical: PhysicalTable, error: LapseError) -> Job | None:
         """A failed job in the history is how a policy that cannot run is noticed."""

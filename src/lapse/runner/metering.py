@@ -9,10 +9,10 @@ from lapse.errors import Blocked
 from lapse.metrics import DEFAULT_LABEL, Metrics
 from lapse.model.job import Job
 from lapse.model.table import TableName
-from lapse.runner.events import BatchDone, Cause, Silent, TaskDone
+from lapse.runner.events import BatchDone, Cause, NullListener, TaskDone
 
 
-class Meter(Silent):
+class Meter(NullListener):
     """Time that a task spent neither in statements nor waiting is bookkeeping: phase `other`."""
 
     def __init__(self, sink: Metrics) -> None:

@@ -18,7 +18,7 @@ from operator import attrgetter
 from threading import Condition, Event, Lock, Thread
 from time import monotonic
 
-from lapse.errors import CatalogFromTheFuture, LapseError
+from lapse.errors import CatalogTooNew, LapseError
 from lapse.runner.scheduler import Tick
 from lapse.runner.worker import Worker
 
@@ -262,7 +262,7 @@ class MultiWorker:
             if worker.is_unreachable:
                 return pause
             worker.beat()
-        except CatalogFromTheFuture as error:
+        except CatalogTooNew as error:
             log.error("%s", error.message)
             return FUTURE_SECONDS
         except LapseError as error:

@@ -50,7 +50,7 @@ class PlaceGuard:
 
     @retried
     def run_once(self) -> bool:
-        """True when this database was found to be a copy just now, and its policies were disarmed."""
+        """True when this database was found to be a copy just now, and its policies were suspended."""
         with self._catalog.reading() as connection:
             place = self._catalog.engine.place(connection)
             if place is None or place == self._seen:
@@ -65,7 +65,7 @@ class PlaceGuard:
 
 
 def note_place(connection: Connection, place: Place) -> bool:
-    """Remember where the database is, in the caller's transaction; True if it is a copy, which is disarmed."""
+    """Remember where the database is, in the caller's transaction; True if it is a copy, now suspended."""
     before = meta.read_fact(connection, meta.PLACE)
     here = Known(incarnation=place.incarnation, endpoints=(place.endpoint,)).written()
     after = here if before is None else _after(before, place)
@@ -74,7 +74,7 @@ def note_place(connection: Connection, place: Place) -> bool:
     # Of workers that look at the same time one writes; the others find what it wrote.
     written = meta.replace_fact(connection, meta.PLACE, before, after or here)
     if after is None and written:
-        policies.disarm_policies(connection, BlockCode.DATABASE_COPIED)
+        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED)
     return after is None and written
 
 

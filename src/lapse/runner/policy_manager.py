@@ -29,7 +29,7 @@ from lapse.schedule import next_run, recurrence
 
 
 def bind(table: Table, policy: Policy) -> Declared:
-    """Raises SyntaxProblem or InvalidValue when the policy does not fit the table."""
+    """Raises TtlSyntaxError or InvalidValue when the policy does not fit the table."""
     names = {column.name for column in table.columns} | policy_columns(policy)
     expression = None
     if policy.expression is not None:
@@ -214,7 +214,7 @@ class PolicyManager:
                 source=source,
                 fingerprint=kept.fingerprint if kept else fingerprint(declared),
                 armed=kept.armed if kept and kept.armed else self._engine.arm(connection, declared),
-                disarmed=kept.disarmed if kept else None,
+                suspended=kept.suspended if kept else None,
                 grace_until=grace,
                 declared_by=self._engine.role(connection),
                 source_text=source_text,

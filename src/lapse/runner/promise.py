@@ -16,7 +16,7 @@ from lapse.catalog.jobs import LastJobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
-from lapse.model.policy import Policy
+from lapse.model.policy import PAUSED_BY_POLICY, Policy
 from lapse.model.settings import Settings
 from lapse.model.statement import JobAction
 
@@ -107,13 +107,13 @@ _Judgement = tuple[Health, BlockCode | None, str | None]
 def _halted(facts: Facts) -> _Judgement | None:
     """What keeps every job of the table from running, or the one that runs from deleting."""
     stored, settings, physical = facts.stored, facts.settings, facts.physical
-    if stored.disarmed is not None:
+    if stored.suspended is not None:
         text = f"this database is a copy of the one in which the policy was declared; lapse resume URL {stored.table}"
-        return Health.BLOCKED, stored.disarmed, text
+        return Health.BLOCKED, stored.suspended, text
     if stored.policy.pause:
-        return Health.PAUSED, None, "ttl_pause is on"
+        return Health.PAUSED, None, PAUSED_BY_POLICY
     if not settings.job_enable:
-        return Health.PAUSED, None, settings.obstacle(facts.now)
+        return Health.PAUSED, None, settings.blocker(facts.now)
     if settings.clock_hold is not None:
         return Health.BLOCKED, BlockCode.CLOCK, settings.clock_hold
     if stored.held is not None and stored.policy.guard:
@@ -128,8 +128,8 @@ def _halted(facts: Facts) -> _Judgement | None:
 def _since(physical: PhysicalTable) -> str | None:
     """What is tried again by itself has a beginning that matters; the rest waits for a person."""
     if physical.blocked_since is None or physical.blocked not in (BlockCode.LOCKED, BlockCode.GATE):
-        return physical.trouble
-    return f"{physical.trouble} (since {physical.blocked_since:%Y-%m-%d %H:%M:%S} UTC)"
+        return physical.blocked_reason
+    return f"{physical.blocked_reason} (since {physical.blocked_since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _running(facts: Facts, *, is_late: bool) -> _Judgement:
@@ -167,7 +167,7 @@ def _held_rows(job: Job) -> str:
 
 
 def _why_late(facts: Facts) -> str:
-    closed = facts.settings.obstacle(facts.now)
+    closed = facts.settings.blocker(facts.now)
     if closed is not None:
         return closed
     if facts.job is not None:

@@ -15,13 +15,14 @@ from lapse.catalog.pulse import Pulse, has_old_rows, read_pulse
 from lapse.errors import Blocked, DatabaseUnavailable, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
+from lapse.model.policy import PAUSED_BY_POLICY
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentProblem, CommentReader
-from lapse.runner.events import Held, Trouble
+from lapse.runner.events import Held, HeldKind
 from lapse.runner.guard import Guard
-from lapse.runner.jobs import JobKeeper, obstacle_of, trouble_of
+from lapse.runner.jobs import JobKeeper, as_blocked, block_text
 from lapse.runner.place import PlaceGuard
 from lapse.runner.policy_manager import policy_leaves
 from lapse.runner.retry import retried
@@ -68,7 +69,7 @@ class _Before:
     now: datetime
     at: float
     settings: Settings
-    obstacle: str | None
+    blocker: str | None
     pulse: Pulse
     acted: bool = False
     """The round has changed what the pulse tells: what came after it may look as what was before it."""
@@ -120,7 +121,7 @@ class Scheduler:
             return False
         clock = self._catalog.engine.clock
         now = clock.now() if clock is not None else before.now + timedelta(seconds=monotonic() - before.at)
-        if before.settings.obstacle(now) != before.obstacle:
+        if before.settings.blocker(now) != before.blocker:
             return False
         with self._catalog.reading() as connection:
             return read_pulse(connection, now) == before.pulse
@@ -154,7 +155,7 @@ class Scheduler:
         self._tell_held(everything)
         current = self._watch.check(self._catalog, now, current)
         if pulse is not None:
-            self._before = _Before(now=now, at=at, settings=current, obstacle=current.obstacle(now), pulse=pulse)
+            self._before = _Before(now=now, at=at, settings=current, blocker=current.blocker(now), pulse=pulse)
         round_ = _Round(
             now=now,
             settings=current,
@@ -195,7 +196,7 @@ class Scheduler:
             reason = stored.held if stored.policy.guard else None
             if reason is not None and known is None:
                 fix = f"if that is meant: lapse resume URL {stored.table}"
-                event = Held(table=stored.table, trouble=Trouble.FIRST_RUN, reason=reason, fix=fix)
+                event = Held(table=stored.table, kind=HeldKind.FIRST_RUN, reason=reason, fix=fix)
                 self._held[stored.id] = event
                 self._keeper.listener.held(event)
             elif reason is None and known is not None:
@@ -221,9 +222,9 @@ class Scheduler:
             if round_.asked is not None or self._is_stale(stored, parts, round_):
                 parts = self._sync(stored, parts, round_.others(stored))
             due = [physical for physical in parts if round_.is_due(physical)]
-            reasons = {physical.id: _why_not(stored, round_) for physical in due}
+            reasons = {physical.id: _blocker(stored, round_) for physical in due}
             free = [physical for physical in due if reasons[physical.id] is None]
-            held = self._guard.why_held(stored, parts) if free else stored.held if stored.policy.guard else None
+            held = self._guard.blocker(stored, parts) if free else stored.held if stored.policy.guard else None
         except DatabaseUnavailable:
             raise
         except Exception as error:
@@ -257,14 +258,14 @@ class Scheduler:
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round
     ) -> tuple[list[Job], list[Skip]]:
         if isinstance(error, Locked) and error.everything:
-            # No trouble of this table's, and it could not be written down.
+            # The fault is not this table's, and it could not be written down.
             raise error
         if not isinstance(error, LapseError):
             log.exception("table %s cannot be scheduled", stored.table)
-        obstacle = obstacle_of(error)
-        failed = [self._keeper.block(stored, part, obstacle, always=round_.asked is not None) for part in parts]
+        blocked = as_blocked(error)
+        failed = [self._keeper.block(stored, part, blocked, always=round_.asked is not None) for part in parts]
         names = [part.name_in(stored.table) for part in parts] or [stored.table]
-        code, why = BlockCode(obstacle.code), trouble_of(obstacle)
+        code, why = BlockCode(blocked.code), block_text(blocked)
         skipped = [Skip(table=name, reason=why, blocked=code) for name in names]
         return [job for job in failed if job is not None], skipped
 
@@ -325,10 +326,10 @@ def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now:
     return (job.status, job.reason) != (verdict.status, verdict.reason)
 
 
-def _why_not(stored: StoredPolicy, round_: _Round) -> str | None:
+def _blocker(stored: StoredPolicy, round_: _Round) -> str | None:
     if stored.policy.pause and round_.settings.job_enable:
-        return "ttl_pause is on"
-    return round_.settings.obstacle(round_.now)
+        return PAUSED_BY_POLICY
+    return round_.settings.blocker(round_.now)
 
 
 def _is_skipped(problem: CommentProblem, only: StoredPolicy | None) -> bool:

@@ -18,13 +18,13 @@ from lapse.catalog import Catalog, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Target
-from lapse.errors import Blocked, CatalogFromTheFuture, DatabaseUnavailable, Drift, Fenced, LapseError, Locked
+from lapse.errors import Blocked, CatalogTooNew, DatabaseUnavailable, Drift, Fenced, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
 from lapse.model.settings import AUTO, Settings
 from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
-from lapse.runner.events import Listener, Silent
+from lapse.runner.events import Listener, NullListener
 from lapse.runner.jobs import JobKeeper, stale_before
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.outage import Outage
@@ -123,7 +123,7 @@ class Worker:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._catalog = catalog
         self._engine = catalog.engine
-        self._listener = listener or Silent()
+        self._listener = listener or NullListener()
         self._keeper = JobKeeper(catalog, self.id, self._listener)
         self._scheduler = Scheduler(catalog, self._keeper)
         self.controller = Controller(catalog, gate_sql)
@@ -211,7 +211,7 @@ class Worker:
         """What is done every second: a round of the scheduler, unless nothing has changed since the last one.
 
         `on_round` is told of each, and then there may be tasks to claim. Returns the seconds until the
-        next look. Raises CatalogFromTheFuture, and nothing else.
+        next look. Raises CatalogTooNew, and nothing else.
         """
         try:
             self._catalog.install()
@@ -227,7 +227,7 @@ class Worker:
             self._failures = 0
             self._outage.over()
             return TICK_SECONDS
-        except CatalogFromTheFuture:
+        except CatalogTooNew:
             raise
         except DatabaseUnavailable as error:
             self._listener.service_failed("scheduler")
@@ -457,7 +457,7 @@ class Worker:
             learned_size=self._learned_sizes.get(job.table_id),
         )
         runner.urgent = planned.behind > IN_DANGER
-        runner.shown_gate = physical.trouble if physical and physical.blocked is BlockCode.GATE else None
+        runner.shown_gate = physical.blocked_reason if physical and physical.blocked is BlockCode.GATE else None
         return runner
 
     def _reclaim(self, seconds: float) -> int:

@@ -157,9 +157,9 @@ def test_doctor(cli: Cli, database: Database) -> None:
     ran = cli("doctor", database.url)
     assert ran.code == 1
     assert "problem" in ran.out
-    mended = cli("doctor", database.url, "--repair", "--json")
-    assert mended.code == 0
-    assert [finding["mended"] for finding in mended.json if finding["level"] == "problem"] == [True]
+    repaired = cli("doctor", database.url, "--repair", "--json")
+    assert repaired.code == 0
+    assert [finding["fixed"] for finding in repaired.json if finding["level"] == "problem"] == [True]
     assert cli("doctor", database.url).code == 0
 
 

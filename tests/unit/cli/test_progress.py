@@ -25,7 +25,7 @@ from lapse.cli.stopping import stop_on_signals
 from lapse.engines.sqlite import session as sqlite_session
 from lapse.model.table import TableName
 from lapse.runner import lockwatch
-from lapse.runner.events import Held, LockWait, Trouble
+from lapse.runner.events import Held, HeldKind, LockWait
 from lapse.runner.joblog import JobLog
 from tests.unit.cli.conftest import Cli, Database
 
@@ -113,7 +113,7 @@ def test_jobs_are_logged_as_text(
 
 def test_what_is_held_is_logged(capsys: pytest.CaptureFixture[str], lapse_log: logging.Logger) -> None:
     configure_logging(LogFormat.TEXT, logging.INFO)
-    event = Held(table=TableName("events"), trouble=Trouble.ROWS, reason="2 rows stay", fix="lapse preview URL events")
+    event = Held(table=TableName("events"), kind=HeldKind.ROWS, reason="2 rows stay", fix="lapse preview URL events")
     JobLog().held(event)
     JobLog().released(replace(event, reason="no expired row is held any more"))
     began, over = capsys.readouterr().err.splitlines()

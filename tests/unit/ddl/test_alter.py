@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lapse.ddl import parse_one
 from lapse.ddl.lexer import DIALECTS
-from lapse.errors import InvalidValue, LapseError, PolicyConflict, SyntaxProblem, Unsupported
+from lapse.errors import InvalidValue, LapseError, PolicyConflict, TtlSyntaxError, Unsupported
 from lapse.model.interval import DAY, MINUTE, SECOND, Interval
 from lapse.model.statement import AlterColumn, AlterTable, ColumnAction, RenameTable
 from lapse.model.table import TableName
@@ -163,11 +163,11 @@ def test_renames(text: str, old: TableName, new: TableName, dialect: str) -> Non
         (f"{TTL}, RESET (ttl_expiration_expression)", PolicyConflict, "both set and reset"),
         (f"{TTL}, RENAME TO u", Unsupported, "two statements|renames table"),
         ("RESET (ttl_expire_afer)", InvalidValue, "did you mean ttl_expire_after"),
-        ("RESET (ttl_pause = 'on')", SyntaxProblem, "takes no value"),
+        ("RESET (ttl_pause = 'on')", TtlSyntaxError, "takes no value"),
         ("SET (ttl_zzz = 1)", InvalidValue, "not known"),
         ("SET (ttl = 'off')", InvalidValue, "RESET \\(ttl\\)"),
-        ("SET (ttl_expiration_expression = '...')", SyntaxProblem, "not a valid expression"),
-        ("REMOVE TTL,", SyntaxProblem, "expected an action"),
+        ("SET (ttl_expiration_expression = '...')", TtlSyntaxError, "not a valid expression"),
+        ("REMOVE TTL,", TtlSyntaxError, "expected an action"),
         ("SET TTL (zzz = 1)", InvalidValue, "ttl_zzz"),
     ],
 )
@@ -177,7 +177,7 @@ def test_refused(actions: str, error: type[LapseError], match: str, dialect: str
 
 
 def test_an_error_in_an_expression_has_the_place_of_its_string() -> None:
-    with pytest.raises(SyntaxProblem) as caught:
+    with pytest.raises(TtlSyntaxError) as caught:
         parse_one("ALTER TABLE t\nSET (ttl_expiration_expression = 'a +')", "sqlite")
     assert (caught.value.line, caught.value.column) == (2, 34)
 

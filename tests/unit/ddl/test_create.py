@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lapse.ddl import parse_one
 from lapse.ddl.lexer import DIALECTS
-from lapse.errors import InvalidValue, LapseError, PolicyConflict, SyntaxProblem
+from lapse.errors import InvalidValue, LapseError, PolicyConflict, TtlSyntaxError
 from lapse.model.interval import DAY, HOUR, MINUTE, SECOND, Interval
 from lapse.model.policy import PartitionRule
 from lapse.model.statement import CreateTable, DropTable, PassThrough
@@ -172,20 +172,20 @@ REFUSED: list[tuple[str, type[LapseError], str]] = [
     ("WITH (ttl_expire_after = 'nonsense')", InvalidValue, "ttl_expire_after = 'nonsense'"),
     ("WITH (ttl_expire_after = '-10 minutes')", InvalidValue, "must not be negative"),
     ("WITH (ttl_expire_after = 30)", InvalidValue, "has no unit"),
-    ("WITH (ttl_expire_after = 'a' || 'b')", SyntaxProblem, "expected one value"),
+    ("WITH (ttl_expire_after = 'a' || 'b')", TtlSyntaxError, "expected one value"),
     ("WITH (ttl_expire_after = )", InvalidValue, "ttl_expire_after"),
-    ("WITH (ttl_expire_after = '5m'", SyntaxProblem, "to end the list"),
+    ("WITH (ttl_expire_after = '5m'", TtlSyntaxError, "to end the list"),
     ("WITH (ttl = 'off')", InvalidValue, "RESET"),
     ("WITH (ttl_select_batch_size = -1)", InvalidValue, "ttl_select_batch_size"),
     ("WITH (ttl_job_cron = 'bad expr')", InvalidValue, "cron expression"),
     ("WITH (ttl_expiration_expression = 0)", InvalidValue, "must be a string"),
-    ("WITH (ttl_expiration_expression = '; DROP DATABASE x')", SyntaxProblem, "second statement"),
-    ("WITH (ttl_expiration_expression = 'now(), now()')", SyntaxProblem, "found 2"),
+    ("WITH (ttl_expiration_expression = '; DROP DATABASE x')", TtlSyntaxError, "second statement"),
+    ("WITH (ttl_expiration_expression = 'now(), now()')", TtlSyntaxError, "found 2"),
     ("WITH (ttl_expiration_expression = '')", InvalidValue, "must be an SQL expression"),
-    ("TTL = c", SyntaxProblem, "expected \\+ INTERVAL"),
-    ("TTL = 5 + INTERVAL 1 DAY", SyntaxProblem, "expected a column"),
-    ("TTL = c + 5", SyntaxProblem, "expected INTERVAL"),
-    ("TTL = c + INTERVAL DAY", SyntaxProblem, "expected a number"),
+    ("TTL = c", TtlSyntaxError, "expected \\+ INTERVAL"),
+    ("TTL = 5 + INTERVAL 1 DAY", TtlSyntaxError, "expected a column"),
+    ("TTL = c + 5", TtlSyntaxError, "expected INTERVAL"),
+    ("TTL = c + INTERVAL DAY", TtlSyntaxError, "expected a number"),
     ("TTL = c + INTERVAL 1", InvalidValue, "has no unit"),
     ("TTL = c + INTERVAL 1 FORTNIGHT", InvalidValue, "has no unit"),
     ("TTL = c + INTERVAL -1 DAY", InvalidValue, "must not be negative"),
@@ -208,7 +208,7 @@ def test_refused(options: str, error: type[LapseError], match: str, dialect: str
 
 
 def test_errors_have_a_place_in_the_whole_text() -> None:
-    with pytest.raises(SyntaxProblem) as caught:
+    with pytest.raises(TtlSyntaxError) as caught:
         parse_one("\n-- c\nCREATE TABLE t (a int)\n  TTL = c + 5", "sqlite")
     assert (caught.value.line, caught.value.column) == (4, 13)
     with pytest.raises(PolicyConflict, match="line 2, column 33"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapse.ddl import parse_expression, recognise_column
-from lapse.errors import LapseError, SyntaxProblem
+from lapse.errors import LapseError, TtlSyntaxError
 from lapse.model.expression import (
     BINARY_OPERATORS,
     CAST_TYPES,
@@ -177,7 +177,7 @@ def test_understood(text: str, expected: Node) -> None:
     ],
 )  # fmt: skip
 def test_refused(text: str, column: int, match: str) -> None:
-    with pytest.raises(SyntaxProblem, match=match) as caught:
+    with pytest.raises(TtlSyntaxError, match=match) as caught:
         parse_expression(text, columns=None)
     assert caught.value.line == 1
     if "nested" not in match:
@@ -185,7 +185,7 @@ def test_refused(text: str, column: int, match: str) -> None:
 
 
 def test_places_on_later_lines() -> None:
-    with pytest.raises(SyntaxProblem) as caught:
+    with pytest.raises(TtlSyntaxError) as caught:
         parse_expression("a +\n  foo(b)", columns=None)
     assert (caught.value.line, caught.value.column) == (2, 3)
 
@@ -193,7 +193,7 @@ def test_places_on_later_lines() -> None:
 def test_columns_must_exist() -> None:
     columns = ["created_at", "Expiration", "id"]
     assert parse_expression("expiration", columns=columns) == ColumnRef("Expiration")
-    with pytest.raises(SyntaxProblem, match="no column 'expiraton'") as caught:
+    with pytest.raises(TtlSyntaxError, match="no column 'expiraton'") as caught:
         parse_expression("id + expiraton", columns=columns)
     assert caught.value.column == 6
     assert caught.value.hint is not None

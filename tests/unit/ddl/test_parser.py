@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lapse.ddl import parse, parse_one
 from lapse.ddl.lexer import DIALECTS, tokenize
 from lapse.ddl.script import split
-from lapse.errors import InvalidValue, LapseError, SyntaxProblem
+from lapse.errors import InvalidValue, LapseError, TtlSyntaxError
 from lapse.model.statement import (
     AlterTable,
     CatalogQuery,
@@ -115,10 +115,10 @@ def test_places_in_a_script() -> None:
 
 
 def test_exactly_one() -> None:
-    with pytest.raises(SyntaxProblem, match="found 2 statements") as caught:
+    with pytest.raises(TtlSyntaxError, match="found 2 statements") as caught:
         parse_one("SELECT 1;\nSELECT 2", "sqlite")
     assert (caught.value.line, caught.value.column) == (2, 1)
-    with pytest.raises(SyntaxProblem, match="no statement"):
+    with pytest.raises(TtlSyntaxError, match="no statement"):
         parse_one(" ; ", "sqlite")
     with pytest.raises(InvalidValue):
         parse("SELECT 1", "oracle")

@@ -8,7 +8,7 @@ import pytest
 
 from lapse.ddl import parse
 from lapse.ddl.lexer import DIALECTS
-from lapse.errors import SyntaxProblem
+from lapse.errors import TtlSyntaxError
 from lapse.model.interval import DAY, MINUTE, SECOND, Interval
 from lapse.model.policy import PartitionRule
 from lapse.model.statement import AlterTable, CreateTable, PassThrough
@@ -81,7 +81,7 @@ FOR_SQLITE = [
 @pytest.mark.parametrize("reference", REFERENCE_STATEMENTS, ids=lambda reference: reference.name)
 def test_each_is_understood(reference: ReferenceStatement, dialect: str) -> None:
     if reference.kind == "refused":
-        with pytest.raises(SyntaxProblem):
+        with pytest.raises(TtlSyntaxError):
             parse(reference.sql, dialect)
         return
     statement, *comments = parse(reference.sql, dialect)

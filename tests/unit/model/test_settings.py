@@ -27,7 +27,7 @@ def test_defaults_are_valid_and_open_all_day() -> None:
     settings = Settings.from_texts({})
     assert settings.job_enable
     assert settings.window_is_open(_at(0)) and settings.window_is_open(_at(23, 59))
-    assert settings.obstacle(_at(12)) is None
+    assert settings.blocker(_at(12)) is None
 
 
 def test_a_window_includes_its_last_minute() -> None:

@@ -28,7 +28,7 @@ from lapse.errors import (
 )
 from lapse.model.blocked import BlockCode
 from lapse.runner.comments import CommentProblem, CommentReader
-from lapse.runner.events import Silent
+from lapse.runner.events import NullListener
 from lapse.runner.guard import EARLIEST, FAR_FUTURE
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.policy_manager import PolicyManager, load_bound
@@ -89,7 +89,7 @@ class Doctor:
         self._catalog = catalog = observer.catalog
         self._engine = observer.engine
         self._manager = PolicyManager(catalog)
-        self._keeper = JobKeeper(catalog, "doctor", Silent())
+        self._keeper = JobKeeper(catalog, "doctor", NullListener())
 
     def examine(self, *, repair: bool) -> list[Finding]:
         findings = [

@@ -20,7 +20,7 @@ from lapse.errors import LapseError, TableNotFound, Unsupported
 from lapse.model import knobs
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner.guard import objection_to
+from lapse.runner.guard import blocker_of
 from lapse.runner.policy_manager import PolicyManager, bind
 
 
@@ -176,7 +176,7 @@ class Planner:
             rows=sum(each.rows for each in found),
             expired=sum(each.counts[0] for each in found),
             exact=all(each.exact for each in found),
-            held=objection_to(found, now) if policy.guard else None,
+            held=blocker_of(found, now) if policy.guard else None,
         )
 
 

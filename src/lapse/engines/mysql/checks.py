@@ -27,7 +27,7 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
 
 
 def check_table(connection: Connection, declared: Declared) -> list[str]:
-    """What the table must be like, whoever deletes its rows."""
+    """What the table must be like, whether Lapse or the engine deletes its rows."""
     table, policy = declared.table, declared.policy
     _check_table(connection, table)
     _check_partitions(table, policy)

@@ -3,7 +3,7 @@
 A column is added without touching the rows when its default is a constant, which is then what old rows read; the
 default that new rows get is set in a last step, as instant as the first. On MariaDB that is the stamp itself. MySQL
 forgets an expression in an INSERT that names no columns, and leaves NULL, which would never expire: there the default
-is a constant that no one writes by hand, and a trigger turns just that one into the stamp.
+is a constant that is never written by hand, and a trigger turns just that one into the stamp.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARK = "'made by Lapse' IS NOT NULL"
 _CANNOT_BE_INSTANT = (1845, 1846, 1221, 4092)
 """The last is a table that was changed so 64 times since it was last rebuilt."""
 _UNSTAMPED = "9999-12-30 11:22:33.444555"
-"""The default on MySQL: a time that never expires, should the trigger be gone, and that means nothing to anyone."""
+"""The default on MySQL: a time that never expires, should the trigger be gone, and that has no meaning of its own."""
 _NEEDS_TRUST = 1419
 
 

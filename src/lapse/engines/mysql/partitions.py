@@ -165,7 +165,7 @@ class PartitionDropper(Deleter):
                 connection.exec_driver_sql("/* lapse ttl */ UNLOCK TABLES")
 
     def _may_drop(self, connection: Connection) -> bool:
-        """Unless it takes too long to find out, which would make everybody wait."""
+        """Unless it takes too long to find out, which would make other sessions wait."""
         try:
             self._limit(connection, CHECK_SECONDS)
             return self._droppable(connection)

@@ -26,7 +26,7 @@ REPLICA_SECONDS = 2
 POOL_SIZE = 10
 MAX_OVERFLOW = 50
 PATIENT_SECONDS = 5
-"""How long a person's declaration waits for a lock; a queued ALTER makes everybody else wait behind it."""
+"""How long a person's declaration waits for a lock; a queued ALTER makes other sessions wait behind it."""
 BRIEF_SECONDS = 1
 """How long a worker waits for one, or anything that only looks: the shortest that both servers know."""
 

@@ -53,7 +53,7 @@ def unused(connection: Connection, declared: Declared) -> list[Advice]:
     schema = f"{quote(table.name.schema)}." if table.name.schema else ""
     return [
         Advice(
-            text=f"index {index.name} was not read in the last month, neither by jobs nor by anybody else",
+            text=f"index {index.name} was not read in the last month, neither by jobs nor by other sessions",
             statement=f"DROP INDEX CONCURRENTLY {schema}{quote(index.name)};",
         )
     ]

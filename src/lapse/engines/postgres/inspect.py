@@ -126,7 +126,7 @@ _TABLES = """
      ORDER BY n.nspname, c.relname"""
 
 _OLD_MARK = "Lapse detaches this partition to drop it: "
-"""Earlier versions wrote this into the comments of partitions that they detached. Anybody can, so it is shown only."""
+"""Earlier versions wrote this into comments of partitions that they detached. It proves nothing and is only shown."""
 
 _MARKED = """
     SELECT c.oid, c.relname, n.nspname, c.relispartition

@@ -13,7 +13,7 @@ from lapse.engines.postgres.names import literal, own_name, relation
 from lapse.errors import Unsupported
 from lapse.model.table import Table, TableKind, TableName
 
-# Every table above a leaf, from the nearest on: what it is partitioned by, in the order that everybody knows, and which
+# Every table above a leaf, from the nearest on: what it is partitioned by, in PostgreSQL's own order, and which
 # part of the next one it is.
 _ABOVE = """
     SELECT p.partstrat::text AS strategy, p.partnatts AS columns, a.attname AS column,
