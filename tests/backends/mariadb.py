@@ -214,6 +214,8 @@ class MariadbServer:
                 f"--datadir={self.folder / 'data'}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
+                # Of its own: a server that starts removes temporary tables from the folder that all share.
+                f"--tmpdir={self.folder}",
                 "--innodb-flush-method=nosync",
             ],
             check=False,

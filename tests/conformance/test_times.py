@@ -191,7 +191,7 @@ def test_no_row_is_deleted_before_its_instant_in_any_zone(clocks: Harness) -> No
         def check(place: tuple[str, datetime], offset: timedelta, interval: Interval) -> None:
             zone, cutoff = ZoneInfo(place[0]), place[1] + offset / 3
             policy = Policy(column="at", interval=interval, time_zone=place[0])
-            condition = engine.condition(connection, Declared(table=table, policy=policy), cutoff)
+            condition = engine.condition(connection, Declared(table=table, policy=policy), cutoff).sql
             near = [number for number, wall in stored.items() if _is_near(wall, interval, cutoff)]
             gone = {row[0] for row in client.exec_driver_sql(f"SELECT id FROM clocks WHERE {condition}")}
             for number in near:
@@ -228,7 +228,7 @@ def _check_instants(
     with engine.connection() as connection, h.client() as client:
         for wall, expires in walls.items():
             for late, wanted in ((timedelta(), [(str(wall),)]), (timedelta(seconds=-1), [])):
-                condition = engine.condition(connection, declared, expires + late)
+                condition = engine.condition(connection, declared, expires + late).sql
                 found = client.exec_driver_sql(
                     f"SELECT at FROM clocks WHERE at = '{wall}' AND {condition}".replace("%", "%%")
                 ).all()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, make_url
 
 from lapse.app import Lapse
 from lapse.clock import ManualClock
-from lapse.engines.base import Batch, Declared, Deleter, Target
+from lapse.engines.base import Batch, Declared, Deleter
 from lapse.engines.mysql.delete import MysqlDeleter
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.session import Flavour
@@ -46,8 +46,7 @@ def _deleter(engine: MysqlEngine, table: str = "events") -> Deleter:
     with engine.connection() as connection:
         declared = Declared(table=engine.describe(connection, TableName(table)), policy=policy)
         cutoff = engine.now(connection)
-        path = engine.choose_path(connection, declared, cutoff)
-        target = Target(declared=declared, cutoff=cutoff, path=path)
+        target = engine.target(connection, declared, cutoff)
         (span,) = engine.split(connection, target, 1)
     return engine.deleter(target, span, None)
 
@@ -287,8 +286,7 @@ def test_the_range_of_an_empty_table_is_no_task(h: Harness, engine: MysqlEngine)
     policy = Policy(column="ts", interval=Interval(micros=DAY))
     with engine.connection() as connection:
         declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
-        path = engine.choose_path(connection, declared, h.now)
-        assert engine.split(connection, Target(declared=declared, cutoff=h.now, path=path), 4) == []
+        assert engine.split(connection, engine.target(connection, declared, h.now), 4) == []
 
 
 @pytest.mark.parametrize("share", [1, 50])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lapse.engines.base import Declared, Target
+from lapse.engines.base import Declared
 from lapse.model.interval import DAY, Interval
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -87,8 +87,7 @@ def test_statistics_of_a_large_table_do_not_scan_it(h: Harness) -> None:
     policy = Policy(column="ts", interval=Interval(micros=30 * DAY))
     with engine.connection() as connection:
         declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
-        path = engine.choose_path(connection, declared, h.now)
-        survey = engine.survey(connection, Target(declared=declared, cutoff=h.now, path=path))
+        survey = engine.survey(connection, engine.target(connection, declared, h.now))
     expired, _ = _truth(h)
     assert (survey.exact, survey.newest) == (False, None)
     assert abs(survey.expired - expired) <= survey.margin

@@ -110,7 +110,7 @@ def _large(h: Harness, columns: str, values: str) -> None:
 def _target(h: Harness, connection: Connection) -> Target:
     table = h.db.engine.describe(connection, TableName("events"))
     declared = Declared(table=table, policy=POLICY)
-    return Target(declared=declared, cutoff=h.now, path=h.db.engine.choose_path(connection, declared, h.now))
+    return h.db.engine.target(connection, declared, h.now)
 
 
 @pytest.mark.parametrize("case", LARGE)

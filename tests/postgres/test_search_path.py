@@ -7,7 +7,6 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from lapse.engines.base import Target
 from lapse.engines.postgres.condition import expired_now
 from lapse.errors import Unsupported
 from lapse.model.policy import Policy
@@ -90,11 +89,11 @@ def _expired(h: Harness, expression: str) -> list[int]:
     with engine.connection() as connection, closing(engine.user_connection()) as users:
         table = engine.describe(connection, TableName("events"))
         declared = bind(table, Policy(expression=text, time_zone="America/New_York"))
-        for condition in (engine.condition(connection, declared, h.now), expired_now(declared)):
+        for condition in (engine.condition(connection, declared, h.now).sql, expired_now(declared)):
             found = users.exec_driver_sql(f"SELECT id FROM events WHERE {condition}")
             numbers = [int(row[0]) for row in found]
             assert numbers == [1], condition
-        target = Target(declared=declared, cutoff=h.now, path=engine.choose_path(connection, declared, h.now))
+        target = engine.target(connection, declared, h.now)
         assert engine.survey(connection, target).expired == 1
         assert engine.expiring(connection, declared, [h.now], exact=True).counts == (1,)
         return [int(str(row["id"])) for row in engine.sample(connection, target, 10)]

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from lapse.engines.base import Target
 from lapse.errors import Blocked, LapseError, Refused
 from lapse.model.blocked import BlockCode
 from lapse.model.interval import DAY, Interval
@@ -190,8 +189,7 @@ def test_a_column_that_is_renamed_during_a_job_blocks_the_table(h: Harness) -> N
         declared = bind(table, Policy(column="ts", interval=Interval(micros=DAY)))
         armed = h.db.policy("events").armed
         assert armed is not None
-        path = engine.choose_path(connection, declared, h.now)
-        target = Target(declared=declared, cutoff=h.now, path=path, armed=armed)
+        target = engine.target(connection, declared, h.now, armed=armed)
         deleter = engine.deleter(target, KeyRange(start="0", end="10"), None)
         connection.exec_driver_sql("ALTER TABLE events RENAME COLUMN ts TO t2")
     with pytest.raises(Blocked, match="ts") as refusal:

@@ -119,7 +119,7 @@ def test_statements_of_the_documents_run(document: str) -> None:
             db.execute(TABLES)
             for statement in ddl.parse(block, "sqlite"):
                 if isinstance(statement, CreateTable):
-                    db.execute(f"DROP TABLE {statement.table}")
+                    db.execute(f"DROP TABLE IF EXISTS {statement.table}")
                 if isinstance(statement, ControlJob):
                     # The jobs of the examples do not exist: that they are understood is enough.
                     continue

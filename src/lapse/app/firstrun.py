@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from lapse.app.preview import Outlook, follow, outlook
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Expiring, Target
+from lapse.engines.base import Expiring
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import PAUSED_BY_POLICY, Policy
 from lapse.model.table import TableName
@@ -76,6 +76,7 @@ class FirstRun:
                 declared = keeper.declared(connection, stored, part.name_in(stored.table))
                 found.append(self._engine.expiring(connection, declared, [now], exact=False))
             surveys.append(found[-1].as_survey())
-            target = Target(declared=declared, cutoff=now, path=Path(kind=PathKind.PHYSICAL, evidence=""))
+            path = Path(kind=PathKind.PHYSICAL, evidence="")
+            target = self._engine.target(connection, declared, now, path=path)
             consequences.append(follow(self._engine, connection, target, surveys[-1].expired, FOLLOW_SECONDS))
         return outlook(surveys, consequences), blocker_of(found, now)

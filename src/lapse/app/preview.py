@@ -131,8 +131,7 @@ def preview(
 ) -> Preview:
     """Of one physical table. With `ttl`, only the forecast is about that TTL: the run still obeys the policy."""
     cutoff = engine.now(connection)
-    path = engine.choose_path(connection, declared, cutoff)
-    target = Target(declared=declared, cutoff=cutoff, path=path)
+    target = engine.target(connection, declared, cutoff)
     forecast, found = Forecaster(engine, [declared], days=days, ttl=ttl).look(connection, exact=exact)
     if ttl is not None and not found.exact:
         found = engine.expiring(connection, declared, [cutoff], exact=False)
@@ -146,8 +145,8 @@ def preview(
         policy=declared.policy,
         cutoff=cutoff,
         survey=survey,
-        path=path,
-        condition=engine.condition(connection, declared, cutoff),
+        path=target.path,
+        condition=target.condition.sql,
         sample=_sample(engine, connection, target, exact=exact) if survey.expired else (),
         children=tuple(_children(engine, connection, declared.table.referenced_by, survey.rows)),
         consequences=consequences,

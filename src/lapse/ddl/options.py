@@ -11,9 +11,11 @@ from lapse.ddl.lexer import Kind, Token
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.errors import InvalidValue, TtlSyntaxError
 from lapse.model import interval, knobs
+from lapse.model.expression import Node
 from lapse.model.interval import Interval
 
 EXPRESSION = "ttl_expiration_expression"
+FILTER = "ttl_filter"
 DEFAULT_EXPIRE_AFTER = "30 days"
 """CockroachDB's default, which a bare `TTL` asks for."""
 
@@ -93,22 +95,32 @@ def _apply(cursor: Cursor, declaration: Declaration, parameter: _Parameter, *, r
         declaration.reset(parameter.name, parameter.token)
     elif parameter.name == EXPRESSION:
         read_expression(cursor, declaration, parameter.value, parameter.token)
+    elif parameter.name == FILTER:
+        text, _ = _read_quoted(cursor, FILTER, parameter.value)
+        declaration.assign_knob(FILTER, text, parameter.token)
     else:
         text = "on" if not parameter.value else read_value(cursor, parameter.value)
         declaration.assign_knob(parameter.name, text, parameter.token)
 
 
 def read_expression(cursor: Cursor, declaration: Declaration, value: list[Token], token: Token) -> None:
-    from lapse.ddl.expression import parse_expression, recognise_column
+    from lapse.ddl.expression import recognise_column
+
+    text, node = _read_quoted(cursor, EXPRESSION, value)
+    declaration.assign_expression(text, recognise_column(node), token)
+
+
+def _read_quoted(cursor: Cursor, name: str, value: list[Token]) -> tuple[str, Node]:
+    """An expression in quotes, as text and read."""
+    from lapse.ddl.expression import parse_expression
 
     if len(value) != 1 or value[0].kind not in (Kind.STRING, Kind.QUOTED):
-        raise InvalidValue(EXPRESSION, read_value(cursor, value) if value else "", "must be a string")
-    text = knobs.find(EXPRESSION).parse(read_value(cursor, value), EXPRESSION)
+        raise InvalidValue(name, read_value(cursor, value) if value else "", "must be a string")
+    text = knobs.find(name).parse(read_value(cursor, value), name)
     try:
-        node = parse_expression(text, columns=None)
+        return text, parse_expression(text, columns=None)
     except TtlSyntaxError as problem:
-        raise within(cursor, value[0], EXPRESSION, problem) from None
-    declaration.assign_expression(text, recognise_column(node), token)
+        raise within(cursor, value[0], name, problem) from None
 
 
 def read_value(cursor: Cursor, tokens: list[Token]) -> str:

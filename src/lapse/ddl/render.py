@@ -30,6 +30,7 @@ _LAPSE_ONLY = frozenset(
         "adaptive",
         "time_zone",
         "time_format",
+        "filter",
         "hide_expired",
         "partition_drop",
         "replication_origin",

@@ -18,8 +18,11 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lapse.clock import Clock
+from lapse.engines.action import Action, Delete
+from lapse.engines.condition import Condition
 from lapse.engines.features import Features
 from lapse.engines.values import (
+    STATEMENT_SECONDS,
     Advice,
     Batch,
     Consequences,
@@ -373,12 +376,37 @@ class Engine(ABC):
 
     # Deleting
 
-    @abstractmethod
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        """The condition as SQL with its values written in, for people to read."""
+    def target(
+        self,
+        connection: Connection,
+        declared: Declared,
+        cutoff: datetime,
+        *,
+        path: Path | None = None,
+        armed: str = "",
+        statement_seconds: float = STATEMENT_SECONDS,
+    ) -> Target:
+        """What a job with this cutoff works on; the path is chosen where none is given."""
+        condition = self.condition(connection, declared, cutoff)
+        return Target(
+            declared=declared,
+            cutoff=cutoff,
+            condition=condition,
+            path=path or self.choose_path(connection, declared, cutoff, condition),
+            armed=armed,
+            statement_seconds=statement_seconds,
+        )
 
     @abstractmethod
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path: ...
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+        """Which rows a job with this cutoff may delete, with its values written in."""
+
+    @abstractmethod
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path: ...
+
+    def action(self, declared: Declared) -> Action:
+        """What happens to the expired rows of a table."""
+        return Delete()
 
     @abstractmethod
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
@@ -481,6 +509,7 @@ __all__ = [
     "Advice",
     "Batch",
     "Checkpoint",
+    "Condition",
     "Consequences",
     "Declared",
     "Deleter",

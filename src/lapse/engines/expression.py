@@ -86,6 +86,32 @@ class ExpressionWriter(ABC):
                 return self.text_time(self.value(node))
         raise Unsupported(f"the expiration expression must give a time, and {_words(node)} does not")
 
+    def truth(self, node: Node) -> str:
+        """SQL for `node` as a condition."""
+        if not self.is_condition(node):
+            raise Unsupported(
+                f"ttl_filter must be true or false, and {_words(node)} is neither",
+                hint="compare it with something, as in: status = 'done'",
+            )
+        return f"({self.value(node)})"
+
+    def is_condition(self, node: Node) -> bool:
+        match node:
+            case ex.Boolean() | ex.Membership() | ex.Cast(type="boolean"):
+                return True
+            case ex.Unary(operator="IS NULL" | "IS NOT NULL"):
+                return True
+            case ex.Unary(operator="NOT", operand=operand):
+                return self.is_condition(operand)
+            case ex.Binary(operator="AND" | "OR", left=left, right=right):
+                return self.is_condition(left) and self.is_condition(right)
+            case ex.Binary(operator=operator):
+                return operator in ex.COMPARISONS or operator == "LIKE"
+            case ex.ColumnRef(name=name):
+                return self.column(name).type.lower() in ("boolean", "bool", "tinyint(1)")
+            case _:
+                return False
+
     def wall(self, node: Node) -> str | None:
         """SQL for `node` as wall-clock time, which it stays through arithmetic; None if it is an instant already."""
         match node:
@@ -302,5 +328,9 @@ def _words(node: Node) -> str:
             return f"a cast to {kind}"
         case ex.Span():
             return "an interval"
+        case ex.ColumnRef(name=name):
+            return f"column {name}"
+        case ex.Text(value=text):
+            return repr(text)
         case _:
             return "this part of it"

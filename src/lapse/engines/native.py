@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
 from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Deleter, Engine
+from lapse.engines.base import Condition, Deleter, Engine
 from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
 from lapse.errors import Drift
 from lapse.model.job import KeyRange, Path, PathKind
@@ -176,7 +176,7 @@ class NativeFirst(Engine):
             self.native.declare(connection, declared, previous)
         else:
             table = self.native.remove(connection, declared.table)
-            super().install(connection, _on(declared, table), previous)
+            super().install(connection, replace(declared, table=table), previous)
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         if native := self._serving(connection, table):
@@ -202,17 +202,17 @@ class NativeFirst(Engine):
 
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
         native = self._serving(connection, declared.table)
         if native is not None and native.hides_expired:
-            return native.condition(declared.table)
+            return Condition(expired=native.condition(declared.table))
         return super().condition(connection, declared, cutoff)
 
     @_reading_tables
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
         if native := self._serving(connection, declared.table):
             return native.path(connection, declared)
-        return super().choose_path(connection, declared, cutoff)
+        return super().choose_path(connection, declared, cutoff, found)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         if _is_chosen(target):
@@ -247,7 +247,3 @@ class NativeFirst(Engine):
 
 def _is_chosen(target: Target) -> bool:
     return target.path.kind is PathKind.NATIVE
-
-
-def _on(declared: Declared, table: Table) -> Declared:
-    return Declared(table=table, policy=declared.policy, expression=declared.expression)

@@ -70,6 +70,7 @@ def _renamed(declared: Declared, tokens: dict[str, str]) -> Declared:
         table=replace(declared.table, columns=columns),
         policy=policy,
         expression=_renamed_tree(declared.expression, tokens),
+        filter=_renamed_tree(declared.filter, tokens),
     )
 
 
@@ -85,7 +86,7 @@ def _renamed_tree(node: Any, tokens: dict[str, str]) -> Any:
 
 def _with_format(declared: Declared) -> Declared:
     """SQLite's columns of numbers may hold several kinds of times, which only a look at them tells apart."""
-    read = [declared.table.column(name) for name in declared.columns_read]
+    read = [declared.table.column(name) for name in replace(declared, filter=None).columns_read]
     if declared.policy.time_format is not None or all(c is not None and c.name == MANAGED_COLUMN for c in read):
         return declared
     if any(c is None or not (times.is_declared_time(c) or "char" in c.type or "text" in c.type) for c in read):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from lapse.engines.condition import Condition
 from lapse.model.expression import Node
 from lapse.model.expression import columns as expression_columns
 from lapse.model.job import Path
@@ -18,25 +19,27 @@ MAX_PRESCAN_BYTES = 512 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """A policy together with the table it is for; `expression` is the parsed expiration expression, if it has one."""
+    """A policy together with the table it is for; `expression` and `filter` are its parsed texts, where it has them."""
 
     table: Table
     policy: Policy
     expression: Node | None = None
+    filter: Node | None = None
 
     @property
     def columns_read(self) -> tuple[str, ...]:
         """Columns without which the policy means nothing."""
         expiry = self.policy.expiry
+        filtered = () if self.filter is None else expression_columns(self.filter)
         if isinstance(expiry, ColumnExpiry):
-            return (expiry.column,)
+            return tuple(dict.fromkeys((expiry.column, *filtered)))
         assert self.expression is not None
-        return expression_columns(self.expression)
+        return tuple(dict.fromkeys((*expression_columns(self.expression), *filtered)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What a job works on: the rows of `declared` that have expired at `cutoff`, found by `path`.
+    """What a job works on: the rows of `declared` for which `condition`, that of `cutoff`, is true, found by `path`.
 
     `armed` is what the policy was declared on: a batch deletes nothing from anything else. A statement of a batch takes
     no longer than `statement_seconds`, where the engine can see to that.
@@ -44,6 +47,7 @@ class Target:
 
     declared: Declared
     cutoff: datetime
+    condition: Condition
     path: Path
     armed: str = ""
     statement_seconds: float = STATEMENT_SECONDS

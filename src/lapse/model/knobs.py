@@ -202,6 +202,13 @@ KNOBS: dict[str, Knob] = {
             parse=_expression,
         ),
         Knob(
+            name="ttl_filter",
+            field="filter",
+            help="Only rows for which this is true expire; it reads the row's own columns.",
+            allowed="one SQL expression that is true or false",
+            parse=_expression,
+        ),
+        Knob(
             name="ttl",
             field=None,
             help="Whether TTL is on; derived. RESET (ttl) removes the policy.",

@@ -62,6 +62,7 @@ class Policy:
     expression: str | None = None
     column: str | None = None
     interval: Interval | None = None
+    filter: str | None = None
     select_batch_size: int | None = None
     delete_batch_size: int | None = None
     select_rate_limit: int | None = None
@@ -125,9 +126,10 @@ class Policy:
 
     def same_expiry(self, other: Policy) -> bool:
         """Do both delete the same rows at the same time? Knobs may differ."""
-        return (self.expiry, self.expire_after, self.zone, self.time_format, self.partitions) == (
+        return (self.expiry, self.expire_after, self.filter, self.zone, self.time_format, self.partitions) == (
             other.expiry,
             other.expire_after,
+            other.filter,
             other.zone,
             other.time_format,
             other.partitions,

@@ -13,7 +13,7 @@ from lapse.catalog import Catalog, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Spent
-from lapse.engines.base import Declared, Target
+from lapse.engines.base import Declared
 from lapse.errors import BadData, Blocked, Drift, JobExists, LapseError, NotPermitted, Refused, Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
@@ -309,12 +309,11 @@ class JobKeeper:
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
             cutoff = self._engine.now(connection)
-            path = self._engine.choose_path(connection, declared, cutoff)
+            target = self._engine.target(connection, declared, cutoff, armed=armed)
             rows = self._engine.estimate_rows(connection, declared.table)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
-            target = Target(declared=declared, cutoff=cutoff, path=path, armed=armed)
-            return declared, cutoff, path, self._engine.split(connection, target, pieces)
+            return declared, cutoff, target.path, self._engine.split(connection, target, pieces)
 
     def look_again(self) -> None:
         """Forget what tables looked like, and the jobs of the last round."""

@@ -31,10 +31,7 @@ from lapse.schedule import next_run, recurrence
 def bind(table: Table, policy: Policy) -> Declared:
     """Raises TtlSyntaxError or InvalidValue when the policy does not fit the table."""
     names = {column.name for column in table.columns} | policy_columns(policy)
-    expression = None
-    if policy.expression is not None:
-        expression = parse_expression(policy.expression, columns=names)
-    declared = Declared(table=table, policy=policy, expression=expression)
+    declared = _read(table, policy, names)
     folded = {name.lower() for name in names}
     for column in declared.columns_read:
         if column.lower() not in folded:
@@ -61,13 +58,7 @@ def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> 
             f"table {stored.table} does not exist any more",
             hint="lapse doctor URL --repair forgets its policy",
         ) from error
-    declared = Declared(table=table, policy=stored.policy)
-    if stored.policy.expression is not None:
-        declared = Declared(
-            table=table,
-            policy=stored.policy,
-            expression=parse_expression(stored.policy.expression, columns=None),
-        )
+    declared = _read(table, stored.policy, None)
     for name in declared.columns_read:
         if table.column(name) is None and name not in policy_columns(stored.policy):
             raise Blocked(
@@ -76,6 +67,12 @@ def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> 
                 hint=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
             )
     return declared
+
+
+def _read(table: Table, policy: Policy, columns: Collection[str] | None) -> Declared:
+    texts = (policy.expression, policy.filter)
+    expression, condition = (None if text is None else parse_expression(text, columns=columns) for text in texts)
+    return Declared(table=table, policy=policy, expression=expression, filter=condition)
 
 
 def policy_columns(policy: Policy) -> set[str]:

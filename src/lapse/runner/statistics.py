@@ -8,7 +8,6 @@ from time import monotonic
 from lapse.catalog import Catalog, policies
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Target
 from lapse.errors import Blocked, Drift, Refused
 from lapse.model.job import Job
 from lapse.runner.jobs import JobKeeper
@@ -50,7 +49,7 @@ class RowCounter(Service):
         try:
             with engine.connection() as connection:
                 declared = self._keeper.declared(connection, stored, job.table)
-                target = Target(declared=declared, cutoff=engine.now(connection), path=job.path)
+                target = engine.target(connection, declared, engine.now(connection), path=job.path)
                 survey = engine.survey(connection, target)
                 now = engine.now(connection)
         except (Blocked, Drift, Refused):

@@ -17,7 +17,6 @@ from typing import TypeVar
 from lapse.catalog import Catalog, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Target
 from lapse.errors import Blocked, CatalogTooNew, DatabaseUnavailable, Drift, Fenced, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
@@ -435,21 +434,19 @@ class Worker:
         with self._engine.connection() as connection:
             declared = self._keeper.declared(connection, stored, job.table)
             armed = self._keeper.armed(connection, stored)
-        if fingerprint(declared) != job.fingerprint:
-            raise Drift(f"table {stored.table} has changed since the job was created")
+            if fingerprint(declared) != job.fingerprint:
+                raise Drift(f"table {stored.table} has changed since the job was created")
+            timeout = claim.settings.statement_timeout.approximate_seconds
+            target = self._engine.target(
+                connection, declared, job.cutoff, path=job.path, armed=armed, statement_seconds=timeout
+            )
         runner = TaskRunner(
             catalog=self._catalog,
             task=claim.task,
             job=job,
             stored=stored,
             settings=claim.settings,
-            target=Target(
-                declared=declared,
-                cutoff=job.cutoff,
-                path=job.path,
-                armed=armed,
-                statement_seconds=claim.settings.statement_timeout.approximate_seconds,
-            ),
+            target=target,
             slots=self._slots,
             controller=self.controller,
             locks=self._locks,

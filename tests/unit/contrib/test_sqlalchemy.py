@@ -111,6 +111,32 @@ def test_live_rows_of_a_class_wherever_it_occurs(tmp_path: Path) -> None:
         assert {stored.policy.job_cron for stored in db.policies()} == {"@daily", None}
 
 
+class Order(Base):
+    __tablename__ = "orders"
+    __lapse__ = contrib.Ttl("at", "30 days", filter="State = 'done' AND amount < 10")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    state: Mapped[str] = mapped_column("State")
+    amount: Mapped[int]
+
+
+def test_live_rows_of_a_class_with_a_filter(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    engine = create_engine(url)
+    Base.metadata.create_all(engine)
+    contrib.apply(Base.metadata, url)
+    rows = [("done", 1), ("open", 1), ("done", 10), ("done", 9)]
+    old = datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+    with orm.Session(engine) as session:
+        session.add_all(Order(at=old, state=state, amount=amount) for state, amount in rows)
+        session.commit()
+        assert session.scalars(select(Order.id).order_by(Order.id).options(contrib.live(Order))).all() == [2, 3]
+    with lapse.open(url) as db:
+        db.run("orders", confirm=True)
+        assert [row[0] for row in db.execute("SELECT id FROM orders ORDER BY id").rows] == [2, 3]
+    engine.dispose()
+
+
 def test_mistakes_in_a_ttl_are_told_where_they_are_made() -> None:
     with pytest.raises(UsageError, match="job_crom is not known"):
         contrib.Ttl("at", "1 day", job_crom="@daily")

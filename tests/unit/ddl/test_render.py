@@ -71,6 +71,7 @@ LAPSE_KNOBS = KNOBS | {
     "hide_expired": st.sampled_from(["off", "view", "policy"]),
     "partition_drop": st.booleans(),
     "replication_origin": st.sampled_from(["lapse", "it's"]),
+    "filter": st.sampled_from(["status = 'done'", "NOT keep"]),
     "delete_within": positive,
 }
 

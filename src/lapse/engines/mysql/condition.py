@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
+from lapse.engines import condition as shared
 from lapse.engines.base import Declared
 from lapse.engines.mysql import times
 from lapse.engines.mysql.expression import Writer, zone_literal
@@ -22,13 +23,12 @@ NOW = "utc_timestamp(6)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Condition:
-    """`sql` decides; `column` is set where an index on it can find the candidates.
+class Condition(shared.Condition):
+    """`column` is set where an index on it can find the candidates.
 
     `moment` is SQL for a row's expiry before `after` is added, to be read in `zone`.
     """
 
-    sql: str
     moment: str
     zone: ZoneInfo
     after: Interval = Interval()  # noqa: RUF009 - it is frozen
@@ -42,8 +42,26 @@ class Condition:
         return expiry(moment, self.after, self.zone) if isinstance(moment, datetime) else None
 
 
+def own(found: shared.Condition) -> Condition:
+    """A condition that this engine has compiled."""
+    assert isinstance(found, Condition)
+    return found
+
+
 def at(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff, for a session in UTC."""
+    required = _required(declared, times.instant_literal(cutoff))
+    if required:
+        _require_zone(connection, declared)
+    return _expired(connection, declared, cutoff).requiring(*required)
+
+
+def _required(declared: Declared, now: str) -> tuple[str, ...]:
+    """What has to be true for a row beside its expiry."""
+    return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
+
+
+def _expired(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
     policy = declared.policy
     if isinstance(policy.expiry, ColumnExpiry):
         column = _column(declared, policy.expiry.column)
@@ -52,11 +70,11 @@ def at(connection: Connection, declared: Declared, cutoff: datetime) -> Conditio
         limit = times.threshold(column, kind, policy.expiry.after, cutoff, zone)
         moment = times.moment(column, kind)
         after = policy.expiry.after
-        return Condition(sql=limit.sql, moment=moment, zone=limit.zone, after=after, column=column, last=limit.last)
+        return Condition(expired=limit.sql, moment=moment, zone=limit.zone, after=after, column=column, last=limit.last)
     _require_zone(connection, declared)
     now = times.instant_literal(cutoff)
     instant = _instant(declared, now)
-    return Condition(sql=_passed(instant, now), moment=instant, zone=ZoneInfo("UTC"))
+    return Condition(expired=_passed(instant, now), moment=instant, zone=ZoneInfo("UTC"))
 
 
 def expired_now(connection: Connection, declared: Declared) -> str:
@@ -67,13 +85,13 @@ def expired_now(connection: Connection, declared: Declared) -> str:
 
 def expired_sql(declared: Declared) -> str:
     """The same without asking whether the server knows the policy's zone; if it does not, nothing has expired."""
-    return _passed(_instant(declared, NOW), NOW)
+    return shared.Condition(expired=_passed(_instant(declared, NOW), NOW), required=_required(declared, NOW)).sql
 
 
 def reads_wall_clock(declared: Declared) -> bool:
     """Does the policy's zone change what expires?"""
     read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
-    one, other = (_instant(each, NOW) for each in read_in)
+    one, other = ((_instant(each, NOW), _required(each, NOW)) for each in read_in)
     return one != other
 
 
@@ -85,8 +103,12 @@ def _instant(declared: Declared, now: str) -> str:
         times.require_kind(column, declared.table.name)
         node = Binary("+", ColumnRef(column.name), Span(policy.expiry.after))
     assert node is not None
-    managed = policy.expire_after is not None
-    return Writer(table=declared.table, now=now, zone=policy.zone, managed=managed).time(node)
+    return _writer(declared, now).time(node)
+
+
+def _writer(declared: Declared, now: str) -> Writer:
+    policy = declared.policy
+    return Writer(table=declared.table, now=now, zone=policy.zone, managed=policy.expire_after is not None)
 
 
 def _passed(instant: str, now: str) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Engine, Target
 from lapse.engines.consequences import SCANNED_ROWS, Address, Kin
-from lapse.engines.mysql import condition, forecast, inspect, keys, paths
+from lapse.engines.mysql import forecast, inspect, keys, paths
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.names import qualified, quote, source
 from lapse.model.job import PathKind
@@ -32,7 +32,7 @@ class MysqlKin(Kin):
 
     def expired(self, most: int) -> tuple[list[Address], bool]:
         table = self.target.declared.table
-        found = condition.at(self.connection, self.target.declared, self.target.cutoff).sql
+        found = self.target.condition.sql
         walk = keys.load(self.connection, table.name, inspect.key_index(table))
         total = paths.estimate_rows(self.connection, table.name)
         if total > max(SCANNED_ROWS, most) and self.target.path.kind is not PathKind.INDEX:

@@ -20,8 +20,8 @@ from time import perf_counter
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from lapse.engines.action import Action, Delete, Rows
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.guard import GuardedDelete
 from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
 from lapse.engines.mysql import keys
 from lapse.engines.mysql.armed import Changed, Watch
@@ -68,6 +68,7 @@ class Plan:
     """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
+    action: Action = Delete()  # noqa: RUF009 - it has no state
     counts_rows: bool = False
     """Must it be known how many rows a window holds? A limit on reading counts rows, not the gaps between them."""
 
@@ -75,26 +76,29 @@ class Plan:
         conditions = f" WHERE {' AND '.join(where)}" if where else ""
         return f"{self.comment} SELECT {what} FROM {self.source} FORCE INDEX ({quote(walk.index)}){conditions}{suffix}"
 
-    def delete(self, found: Sequence[Key]) -> str:
+    def delete(self, found: Sequence[Key]) -> tuple[str, ...]:
         """Only the key can lead to the rows: `IS TRUE` keeps the server from walking along an index on the expiry."""
-        guarded = GuardedDelete(
+        rows = Rows(
             table=self.source,
             condition=f"({self.condition}) IS TRUE",
             bound=self.key.equal(found),
             extra=self.free if self.free_in_delete else "",
         )
-        no_wait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.refuses_to_wait else ""
-        return f"{self.comment} {no_wait}{guarded.sql()}"
+        return self._statements(rows)
 
-    def delete_range(self, where: Sequence[str], limit: int) -> str:
-        """The expired rows of a range of keys, at most `limit`, without waiting for anybody."""
-        guarded = GuardedDelete(
+    def delete_range(self, where: Sequence[str], limit: int) -> tuple[str, ...]:
+        """The expired rows of a range of keys, at most `limit`, without waiting for another session."""
+        rows = Rows(
             table=self.source,
             condition=f"({self.condition}) IS TRUE",
             bound=" AND ".join(where),
             suffix=f" ORDER BY {self.key.order} LIMIT {limit}",
         )
-        return f"{self.comment} SET STATEMENT innodb_lock_wait_timeout = 0 FOR {guarded.sql()}"
+        return self._statements(rows)
+
+    def _statements(self, rows: Rows) -> tuple[str, ...]:
+        no_wait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.refuses_to_wait else ""
+        return tuple(f"{self.comment} {no_wait}{statement}" for statement in self.action.statements(rows))
 
     def lock(self, found: Sequence[Key]) -> str:
         """Those of the keys that no other session holds, locked."""
@@ -209,7 +213,7 @@ class MysqlDeleter(KeysetDeleter):
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
         with self._atomic(connection):
             asked = perf_counter()
-            deleted = connection.exec_driver_sql(self._plan.delete(found)).rowcount
+            deleted = _take(connection, self._plan.delete(found))
             batch = replace(batch, busy_seconds=perf_counter() - asked)
             self._watch.confirm(connection)
             held = self._count_left(connection, found) if deleted < len(found) else 0
@@ -243,7 +247,7 @@ class MysqlDeleter(KeysetDeleter):
             # Asked before the delete, which may free a row that another one has held.
             picky = bool(others and self._plan.free and not self._plan.free_in_delete)
             locked = self._count_left(connection, others, free=True) if picky else 0
-            deleted = connection.exec_driver_sql(waiting.delete(free)).rowcount if free else 0
+            deleted = _take(connection, waiting.delete(free)) if free else 0
             batch = replace(batch, busy_seconds=busy + perf_counter() - asked)
             skipped = self._count_left(connection, others) if others else 0
             held = self._count_left(connection, free) if deleted < len(free) else 0
@@ -323,7 +327,7 @@ class KeyDeleter(MysqlDeleter):
         locked = perf_counter()
         try:
             with self._atomic(connection):
-                deleted = connection.exec_driver_sql(plan.delete_range(where, limit)).rowcount
+                deleted = _take(connection, plan.delete_range(where, limit))
                 busy = perf_counter() - locked
                 if deleted:
                     self._watch.confirm(connection)
@@ -416,6 +420,14 @@ class IndexDeleter(MysqlDeleter):
         cursor = keys.encode(tuple(rows[-1])) if rows else self._cursor
         width = len(self._plan.key.parts)
         return [tuple(row)[-width:] for row in rows], Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
+
+
+def _take(connection: Connection, statements: Sequence[str]) -> int:
+    """Executes what an action says; returns the rows that the last statement has deleted."""
+    deleted = 0
+    for statement in statements:
+        deleted = connection.exec_driver_sql(statement).rowcount
+    return deleted
 
 
 def _number(cause: BaseException | None) -> int | None:

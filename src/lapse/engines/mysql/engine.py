@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.clock import Clock
 from lapse.engines.base import (
     Advice,
+    Condition,
     Consequences,
     Declared,
     Deleter,
@@ -429,12 +430,12 @@ class MysqlEngine(Engine):
 
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        return condition.at(connection, declared, cutoff).sql
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+        return condition.at(connection, declared, cutoff)
 
     @looking
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
-        return paths.choose(connection, declared, cutoff, self.estimate_rows(connection, declared.table))
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+        return paths.choose(connection, declared, found, self.estimate_rows(connection, declared.table))
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
@@ -465,8 +466,8 @@ class MysqlEngine(Engine):
         size = paths.table_bytes(connection, name)
         if size is None or not target.fits_one_scan(size):
             return False
-        expired = condition.at(connection, target.declared, target.cutoff).sql
-        return connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {expired} LIMIT 1").first() is None
+        found = connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1")
+        return found.first() is None
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
@@ -499,12 +500,12 @@ class MysqlEngine(Engine):
     def _row_deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
         with self.connection() as connection:
-            compiled = condition.at(connection, target.declared, target.cutoff)
             walk = keys.load(connection, table.name, inspect.key_index(table))
             plan = Plan(
                 source=source(table.name),
                 key=walk,
-                condition=compiled.sql,
+                condition=target.condition.sql,
+                action=self.action(target.declared),
                 comment=f"/* lapse ttl {''.join(filter(str.isalnum, table.name.name))} */",
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
@@ -554,10 +555,10 @@ class MysqlEngine(Engine):
 
     @looking
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        found = condition.at(connection, target.declared, target.cutoff)
-        columns = ", ".join(quote(column.name) for column in target.declared.table.columns)
+        table = target.declared.table
+        columns = ", ".join(quote(column.name) for column in table.columns)
         rows = connection.exec_driver_sql(
-            f"SELECT {columns} FROM {source(target.declared.table.name)} WHERE {found.sql} LIMIT {int(count)}"
+            f"SELECT {columns} FROM {source(table.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
 

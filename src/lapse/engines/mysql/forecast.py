@@ -57,7 +57,7 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
 def survey(connection: Connection, target: Target) -> Survey:
     """What is in a table now."""
     table = target.declared.table
-    found = condition.at(connection, target.declared, target.cutoff)
+    found = condition.own(target.condition)
     sample = sampled(connection, table, [found])
     return sample.as_survey() if sample is not None else _scanned(connection, table, found)
 

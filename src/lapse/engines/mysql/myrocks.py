@@ -42,6 +42,8 @@ def express(table: Table, policy: Policy) -> Expressed:
     """The policy in MyRocks's words, or why not."""
     items: list[str] = []
     expiry = policy.expiry
+    if policy.filter is not None:
+        return Expressed(reason="it knows no ttl_filter")
     try:
         if isinstance(expiry, ColumnExpiry) and expiry.column == MANAGED_COLUMN:
             items += _implicit(table, policy)

@@ -41,7 +41,7 @@ def whole_range_expired(
 ) -> bool:
     """Can no row of this partition be alive, whatever is inserted meanwhile? `seconds` is for what it takes to see."""
     table = declared.table
-    if found.column is None or found.last is None or table.name.partition is None:
+    if found.column is None or found.last is None or table.name.partition is None or not found.is_time_alone:
         return False
     if why_not(connection, table.name) is not None:
         return False

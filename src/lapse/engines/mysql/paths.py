@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
+from lapse.engines import condition as shared
 from lapse.engines.base import Declared, Footprint
 from lapse.engines.mysql import condition, partitions, zones
 from lapse.engines.mysql.condition import Condition
@@ -21,10 +21,10 @@ INDEX_PATH_SHARE = 0.05
 INDEX_PATH_ROWS = 1_000
 
 
-def choose(connection: Connection, declared: Declared, cutoff: datetime, rows: int) -> Path:
+def choose(connection: Connection, declared: Declared, compiled: shared.Condition, rows: int) -> Path:
     table = declared.table
     block_guess(declared, zones.in_doubt(connection, declared))
-    found = condition.at(connection, declared, cutoff)
+    found = condition.own(compiled)
     if declared.policy.partition_drop and partitions.whole_range_expired(connection, declared, found):
         return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
     order = "primary key order" if table.primary_key else "order of a unique key"
@@ -79,7 +79,7 @@ def _count_up_to(connection: Connection, name: TableName, index: Index, found: C
     return int(
         connection.exec_driver_sql(
             f"SELECT count(*) FROM (SELECT 1 FROM {source(name)} FORCE INDEX ({quote(index.name)})"
-            f" WHERE {found.sql} LIMIT {most}) AS seen"
+            f" WHERE {found.expired} LIMIT {most}) AS seen"
         ).scalar_one()
     )
 

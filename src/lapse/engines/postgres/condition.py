@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from zoneinfo import ZoneInfo
 
+from lapse.engines import condition as shared
 from lapse.engines.base import Declared
 from lapse.engines.plausible import BANDS, EARLIEST
 from lapse.engines.postgres.expression import (
@@ -34,13 +35,10 @@ _BOUND, _MOMENT = "\0bound\0", "\0moment\0"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Condition:
-    """`sql` decides, in a form that an index on `column` can serve. `threshold` is what the column is compared with.
+class Condition(shared.Condition):
+    """`threshold` is what `column` is compared with; both are None for expressions. `instant` is SQL for a row's
+    expiry."""
 
-    `instant` is SQL for a row's expiry. `column` and `threshold` are None for expressions.
-    """
-
-    sql: str
     instant: str
     column: str | None = None
     threshold: str | None = None
@@ -51,8 +49,23 @@ class Condition:
         return f"({self.sql}) IS TRUE"
 
 
+def own(found: shared.Condition) -> Condition:
+    """A condition that this engine has compiled."""
+    assert isinstance(found, Condition)
+    return found
+
+
 def at(declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff."""
+    return _expired(declared, cutoff).requiring(*_required(declared, instant(cutoff)))
+
+
+def _required(declared: Declared, now: str) -> tuple[str, ...]:
+    """What has to be true for a row beside its expiry."""
+    return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
+
+
+def _expired(declared: Declared, cutoff: datetime) -> Condition:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         return _expression(declared, instant(cutoff))
@@ -61,7 +74,7 @@ def at(declared: Declared, cutoff: datetime) -> Condition:
     value = threshold(declared, cutoff)
     written = str(value) if kind in NUMBERS else _moment(kind, str(value))
     return Condition(
-        sql=f"({operation('>=', name, _earliest(declared, column))} AND {operation('<=', name, written)})",
+        expired=f"({operation('>=', name, _earliest(declared, column))} AND {operation('<=', name, written)})",
         instant=_expiry_instant(declared, column, expiry.after),
         column=column.name,
         threshold=written,
@@ -105,9 +118,9 @@ class Template:
 
 
 def template(declared: Declared) -> Template:
-    expiry = declared.policy.expiry
+    expiry, required = declared.policy.expiry, _required(declared, _MOMENT)
     if not isinstance(expiry, ColumnExpiry):
-        found = _expression(declared, _MOMENT)
+        found = _expression(declared, _MOMENT).requiring(*required)
         sql = _formatted(found.sql)
         return Template(sql=sql, strict=sql, instant=_formatted(found.instant), bound="bound")
     column = _time_column(declared, expiry.column)
@@ -125,7 +138,7 @@ def template(declared: Declared) -> Template:
         type_, bound = f"pg_catalog.{'date' if kind == 'date' else 'timestamp'}", "bound"
         late = f" AND {operation('<=', since, _MOMENT)}"
     low, high = _earliest(declared, column), f"{_BOUND}::{type_}"
-    sql = f"{operation('>=', name, low)} AND {operation('<=', name, high)}"
+    sql = " AND ".join((operation(">=", name, low), operation("<=", name, high), *required))
     return Template(
         sql=_formatted(f"({sql})"),
         strict=_formatted(f"({sql}{late})"),
@@ -148,6 +161,8 @@ def mark(declared: Declared) -> str:
         said = ["column", expiry.column, base_type(_time_column(declared, expiry.column)), declared.policy.time_format]
     else:
         said = ["expression", declared.policy.expression, declared.policy.zone, declared.policy.time_format]
+    if declared.policy.filter is not None:
+        said += ["filter", declared.policy.filter, declared.policy.zone]
     return sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -181,9 +196,13 @@ def _units(declared: Declared, column: Column, after: Interval) -> int:
 
 def expired_now(declared: Declared) -> str:
     """The condition at the time it is evaluated, for the live view and the row-security policy."""
+    return shared.Condition(expired=_expired_now(declared), required=_required(declared, _NOW)).sql
+
+
+def _expired_now(declared: Declared) -> str:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
-        return _expression(declared, _NOW).sql
+        return _expression(declared, _NOW).expired
     column = _time_column(declared, expiry.column)
     name, kind = quote(column.name), base_type(column)
     if kind == INSTANT:
@@ -196,14 +215,14 @@ def reads_wall_clock(declared: Declared) -> bool:
     """Does the policy's zone change what expires?"""
     now = _EPOCH
     read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
-    one, other = (at(each, now).instant for each in read_in)
-    return one != other
+    one, other = (at(each, now) for each in read_in)
+    return (one.instant, one.required) != (other.instant, other.required)
 
 
 def _expression(declared: Declared, now: str) -> Condition:
     assert declared.expression is not None
     found = _writer(declared, now).time(declared.expression)
-    return Condition(sql=operation("<=", found, now), instant=found)
+    return Condition(expired=operation("<=", found, now), instant=found)
 
 
 def _writer(declared: Declared, now: str) -> Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lapse.engines.consequences import SCANNED_ROWS, Address, Kin
-from lapse.engines.postgres import condition, forecast, inspect, paths
+from lapse.engines.postgres import forecast, inspect, paths
 from lapse.engines.postgres.names import operation, quote, relation
 from lapse.engines.postgres.session import savepoint
 from lapse.errors import NotPermitted, Unsupported
@@ -21,7 +21,7 @@ class PostgresKin(Kin):
     def expired(self, most: int) -> tuple[list[Address], bool]:
         table = self.target.declared.table
         self._check_own(table)
-        found = condition.at(self.target.declared, self.target.cutoff).sql
+        found = self.target.condition.sql
         total = paths.estimate_rows(self.connection, table)
         is_sample = total > max(SCANNED_ROWS, most) and self.target.path.kind is not PathKind.INDEX
         select = f"SELECT tableoid::text, ctid::text FROM ONLY {relation(table.name)}"

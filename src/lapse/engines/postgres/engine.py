@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.clock import Clock
 from lapse.engines.base import (
     Advice,
+    Condition,
     Consequences,
     Declared,
     Deleter,
@@ -423,16 +424,16 @@ class PostgresEngine(Engine):
 
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        return condition.at(declared, cutoff).sql
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+        return condition.at(declared, cutoff)
 
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
         block_guess(declared, zones.in_doubt(connection, declared))
-        obvious = paths.path_at_first_sight(declared, cutoff)
+        obvious = paths.path_at_first_sight(declared, condition.own(found))
         if obvious is not None:
             return obvious
         with self._reading(connection):
-            return paths.choose_path(connection, declared, cutoff)
+            return paths.choose_path(connection, declared, cutoff, condition.own(found))
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:

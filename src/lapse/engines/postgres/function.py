@@ -18,8 +18,8 @@ from importlib.resources import files
 
 from sqlalchemy import Connection
 
+from lapse.engines.action import Delete, Rows
 from lapse.engines.base import Declared
-from lapse.engines.guard import GuardedDelete
 from lapse.engines.postgres import condition, reads
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import (
@@ -252,7 +252,7 @@ def source(declared: Declared, found: Shape) -> str:
         ),
         delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared, found) + " RETURNING 1"),
         sample=literal(reads.tablesample("%s")),
-        drops="true" if declared.policy.partition_drop else "false",
+        drops="true" if declared.policy.partition_drop and declared.filter is None else "false",
     )
 
 
@@ -276,9 +276,10 @@ def _delete(bound: str, declared: Declared, found: Shape) -> str:
     """
     armed = _armed(declared, found, PART).replace("%", "%%").replace(PART, "%5$s")
     guard = f"({ROW}.tableoid {_op('=')} %5$s) AND (SELECT {armed})"
-    return GuardedDelete(
-        table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=f"{guard} %6$s"
-    ).sql()
+    rows = Rows(table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=f"{guard} %6$s")
+    # One statement: a batch lists, deletes and counts in the same one.
+    (statement,) = Delete().statements(rows)
+    return statement
 
 
 def _armed(declared: Declared, found: Shape, part: str) -> str:

@@ -86,9 +86,9 @@ def total_bytes(connection: Connection, table: Table) -> int:
     )
 
 
-def path_at_first_sight(declared: Declared, cutoff: datetime) -> Path | None:
+def path_at_first_sight(declared: Declared, found: Condition) -> Path | None:
     """Of a table that need not be looked into, which is neither a partition nor has an index on the expiry."""
-    table, column = declared.table, condition.at(declared, cutoff).column
+    table, column = declared.table, found.column
     if table.name.partition is not None or (column and table.index_on(column)):
         return None
     return _without_index(table, column)
@@ -103,8 +103,8 @@ def _without_index(table: Table, column: str | None) -> Path:
     return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {reason}")
 
 
-def choose_path(connection: Connection, declared: Declared, cutoff: datetime) -> Path:
-    table, found = declared.table, condition.at(declared, cutoff)
+def choose_path(connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+    table = declared.table
     state = partition_state.find(connection, table.name) if table.name.partition is not None else None
     if state is not None and state.detachment is not None:
         evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
@@ -122,7 +122,9 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime) ->
     exact = counted <= COUNTED_ROWS
     expired = counted if exact else max(counted, expected_rows(connection, declared, cutoff))
     words = f"{'' if exact else 'about '}{expired} of about {total} rows have expired"
-    if expired <= max(total * INDEX_PATH_SHARE, 1_000):
+    # Where more than times decide, a long stretch of the index may hold nothing: then it has been walked to its end.
+    may_skip = exact or found.is_time_alone
+    if may_skip and expired <= max(total * INDEX_PATH_SHARE, 1_000):
         return Path(kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: {words}")
     if _is_in_order(connection, table, found.column):
         words += f", all in one place by index {index.name}"
@@ -136,7 +138,7 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
     An index that rules blocks out bounds them without reading the others. A small table is looked through for a single
     expired row. Neither may take long: it is done for one table after another, and no gate is asked.
     """
-    table, found = target.declared.table, condition.at(target.declared, target.cutoff)
+    table, found = target.declared.table, condition.own(target.condition)
     if table.name.partition is not None and partitions.begins_later(connection, table.name, found):
         return 0, 0
     total = blocks(connection, table)
@@ -188,9 +190,10 @@ def _is_in_order(connection: Connection, table: Table, column: str | None) -> bo
 
 
 def _may_drop(connection: Connection, declared: Declared, found: Condition) -> bool:
-    """A leaf that foreign keys point at is emptied row by row, so that they are obeyed."""
+    """A leaf that foreign keys point at is emptied row by row, so that they are obeyed; and one of which some rows may
+    stay, whatever their time."""
     table = declared.table
-    if table.name.partition is None or table.referenced_by:
+    if table.name.partition is None or table.referenced_by or not found.is_time_alone:
         return False
     return partitions.has_expired(connection, table.name, found)
 
@@ -231,6 +234,8 @@ def _extremes(connection: Connection, target: Target) -> tuple[Any, Any]:
     expiry = target.declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry) or target.declared.table.index_on(expiry.column) is None:
         return None, None
+    if not target.condition.is_time_alone:
+        return None, None
     first, last = (calling.read(connection, target.declared, [target.cutoff], each) for each in (Read.FIRST, Read.LAST))
     return first, last
 
@@ -241,7 +246,7 @@ def sample(connection: Connection, target: Target, count: int) -> list[Mapping[s
     function = calling.find(connection, target.declared.table.name)
     if function is not None and not function.is_own:
         return []
-    found = condition.at(target.declared, target.cutoff)
+    found = condition.own(target.condition)
     table = target.declared.table
     columns = ", ".join(quote(column.name) for column in table.columns)
     rows = connection.exec_driver_sql(

@@ -8,11 +8,13 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
+from lapse.engines import condition as shared
 from lapse.engines.base import Declared
 from lapse.engines.sqlite import times
 from lapse.engines.sqlite.expression import Writer
 from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
+from lapse.model.expression import walk
 from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import MANAGED_COLUMN, Column, TimeFormat
@@ -21,13 +23,12 @@ _NOW_MS = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Condition:
-    """`sql` decides. `column` and `bound` are set where an index on that column can find the candidates.
+class Condition(shared.Condition):
+    """`column` and `bound` are set where an index on that column can find the candidates.
 
     `instant` is SQL for a row's expiry in milliseconds, before `after` is added to what is read in `zone`.
     """
 
-    sql: str
     instant: str
     after: Interval = Interval()  # noqa: RUF009 - it is frozen
     zone: str = "UTC"
@@ -40,10 +41,34 @@ class Condition:
         return None if moment is None else expiry(moment.replace(tzinfo=None), self.after, ZoneInfo(self.zone))
 
 
+def own(found: shared.Condition) -> Condition:
+    """A condition that this engine has compiled."""
+    assert isinstance(found, Condition)
+    return found
+
+
 def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
     """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample."""
-    policy, table = declared.policy, declared.table
     formats = _Formats(connection, declared, whole=whole)
+    required = _required(declared, formats, str(times.milliseconds_of(cutoff)))
+    return _expired(declared, formats, cutoff).requiring(*required)
+
+
+def _required(declared: Declared, formats: _Formats, now: str) -> tuple[str, ...]:
+    """What has to be true for a row beside its expiry."""
+    if declared.filter is None:
+        return ()
+    writer = Writer(table=declared.table, now=now, format_of=formats.of)
+    if declared.policy.zone != "UTC" and any(map(writer.is_time, walk(declared.filter))):
+        raise Unsupported(
+            f"ttl_filter cannot read times in ttl_time_zone = {declared.policy.zone!r} on SQLite, which knows no zones",
+            hint="store instants in UTC, or filter by something else",
+        )
+    return (writer.truth(declared.filter),)
+
+
+def _expired(declared: Declared, formats: _Formats, cutoff: datetime) -> Condition:
+    policy, table = declared.policy, declared.table
     expiry = policy.expiry
     if isinstance(expiry, ColumnExpiry):
         column = formats.column(expiry.column)
@@ -52,7 +77,7 @@ def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: b
         limit = times.threshold(column.name, fmt, expiry.after, cutoff, zone)
         instant = times.column_milliseconds(column.name, fmt)
         return Condition(
-            sql=limit.sql, instant=instant, after=expiry.after, zone=zone, column=column.name, bound=limit.bound
+            expired=limit.sql, instant=instant, after=expiry.after, zone=zone, column=column.name, bound=limit.bound
         )
     assert declared.expression is not None
     if policy.zone != "UTC":
@@ -62,13 +87,18 @@ def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: b
         )
     writer = Writer(table=table, now=str(times.milliseconds_of(cutoff)), format_of=formats.of)
     instant = writer.time(declared.expression)
-    return Condition(sql=f"({instant} <= {times.milliseconds_of(cutoff)})", instant=instant)
+    return Condition(expired=f"({instant} <= {times.milliseconds_of(cutoff)})", instant=instant)
 
 
 def expired_now(connection: Connection, declared: Declared) -> str:
     """The condition at the time it is evaluated, for the live view."""
-    policy = declared.policy
     formats = _Formats(connection, declared, whole=False)
+    required = _required(declared, formats, _NOW_MS)
+    return shared.Condition(expired=_expired_now(declared, formats), required=required).sql
+
+
+def _expired_now(declared: Declared, formats: _Formats) -> str:
+    policy = declared.policy
     expiry = policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         assert declared.expression is not None

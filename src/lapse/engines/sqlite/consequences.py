@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lapse.engines.consequences import Address, Kin
-from lapse.engines.sqlite import condition, forecast
+from lapse.engines.sqlite import forecast
 from lapse.engines.sqlite.names import quote, row_address
 from lapse.model.job import PathKind
 from lapse.model.table import Reference, Table
@@ -19,7 +19,7 @@ _SPREAD = 2_654_435_761
 class SqliteKin(Kin):
     def expired(self, most: int) -> tuple[list[Address], bool]:
         table = self.target.declared.table
-        found = condition.at(self.connection, self.target.declared, self.target.cutoff).sql
+        found = self.target.condition.sql
         address = ", ".join(_address(table))
         select = f"SELECT {address} FROM {quote(table.name.name)} WHERE {found}"
         if not table.key:

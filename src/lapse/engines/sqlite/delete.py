@@ -17,8 +17,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from lapse.engines.action import Action, Rows
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.guard import GuardedDelete
 from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.log import LogMover
@@ -69,8 +69,10 @@ class SqliteDeleter(KeysetDeleter):
         connect: Connect,
         atomic: Atomic,
         log: LogMover | None,
+        action: Action,
     ) -> None:
         super().__init__(cursor, connect, atomic)
+        self._action = action
         self._look = look
         self._version: int | None = None
         self._span = span
@@ -152,10 +154,12 @@ class SqliteDeleter(KeysetDeleter):
     def _count_left(self, connection: Connection, keys: list[Key]) -> int:
         """How many of the keys have expired and are still there: something refers to them. The rest were renewed."""
 
-    def _delete_sql(self, bound: str) -> str:
-        return GuardedDelete(
-            table=self._name, condition=self._condition.sql, bound=bound, extra=_unreferenced(self._table)
-        ).sql()
+    def _take(self, connection: Connection, bound: str, parameters: Any) -> int:
+        rows = Rows(table=self._name, condition=self._condition.sql, bound=bound, extra=_unreferenced(self._table))
+        deleted = 0
+        for statement in self._action.statements(rows):
+            deleted = int(connection.exec_driver_sql(statement, parameters).rowcount)
+        return deleted
 
     def _count_sql(self, bound: str) -> str:
         return f"SELECT count(*) FROM {self._name} WHERE {bound} AND {self._condition.sql}"
@@ -174,7 +178,7 @@ class _RowidKeys(SqliteDeleter):
 
     def _delete(self, connection: Connection, keys: list[Key]) -> int:
         rowids = json.dumps([key[-1] for key in keys])
-        return int(connection.exec_driver_sql(self._delete_sql(self._bound), (rowids,)).rowcount)
+        return self._take(connection, self._bound, (rowids,))
 
     def _count_left(self, connection: Connection, keys: list[Key]) -> int:
         rowids = json.dumps([key[-1] for key in keys])
@@ -294,7 +298,7 @@ class KeyDeleter(SqliteDeleter):
         return " AND ".join(f"{quote(column)} = ?" for column in self._table.key)
 
     def _delete(self, connection: Connection, keys: list[Key]) -> int:
-        return int(connection.exec_driver_sql(self._delete_sql(self._bound), keys).rowcount)
+        return self._take(connection, self._bound, keys)
 
     def _count_left(self, connection: Connection, keys: list[Key]) -> int:
         sql = self._count_sql(self._bound)

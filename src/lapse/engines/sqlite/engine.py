@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.clock import Clock, SystemClock
 from lapse.engines.base import (
     Advice,
+    Condition,
     Consequences,
     Declared,
     Deleter,
@@ -46,7 +47,7 @@ from lapse.engines.sqlite import (
     session,
 )
 from lapse.engines.sqlite import armed as arming
-from lapse.engines.sqlite.condition import Condition
+from lapse.engines.sqlite.condition import Condition as SqliteCondition
 from lapse.engines.sqlite.consequences import SqliteKin
 from lapse.engines.sqlite.delete import INCLUSIVE, IndexDeleter, KeyDeleter, RowidDeleter, encode_key
 from lapse.engines.sqlite.log import LogMover
@@ -203,7 +204,7 @@ class SqliteEngine(Engine):
             table = self.describe(connection, table.name)
             managed.create_triggers(connection, table, policy.expire_after)
         if policy.hide_expired == "view":
-            fresh = Declared(table=self.describe(connection, table.name), policy=policy, expression=declared.expression)
+            fresh = replace(declared, table=self.describe(connection, table.name))
             managed.create_view(connection, fresh)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
@@ -231,12 +232,11 @@ class SqliteEngine(Engine):
 
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> str:
-        return condition.at(connection, declared, cutoff).sql
+    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+        return condition.at(connection, declared, cutoff)
 
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime) -> Path:
-        table = declared.table
-        found = condition.at(connection, declared, cutoff)
+    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+        table, found = declared.table, condition.own(found)
         order = "primary key order" if table.key else "row id order"
         index = table.index_on(found.column) if found.column and not table.key else None
         if index is None:
@@ -246,7 +246,7 @@ class SqliteEngine(Engine):
         column = quote(found.column or "")
         expired = connection.exec_driver_sql(
             f"SELECT count(*) FROM (SELECT {column} FROM {quote(table.name.name)} INDEXED BY {quote(index.name)}"
-            f" WHERE {found.bound} AND {column} IS NOT NULL ORDER BY {column} LIMIT {4 * enough}) WHERE {found.sql}"
+            f" WHERE {found.bound} AND {column} IS NOT NULL ORDER BY {column} LIMIT {4 * enough}) WHERE {found.expired}"
         ).scalar_one()
         if expired > enough:
             return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: more than {enough} rows have expired")
@@ -286,20 +286,19 @@ class SqliteEngine(Engine):
         """Where a reader delays no writer: has nothing expired in this small database?"""
         if not session.has_log(connection) or not target.fits_one_scan(session.file_bytes(connection)):
             return False
-        expired = condition.at(connection, target.declared, target.cutoff).sql
         name = quote(target.declared.table.name.name)
-        return connection.exec_driver_sql(f"SELECT 1 FROM {name} WHERE {expired} LIMIT 1").first() is None
+        return connection.exec_driver_sql(f"SELECT 1 FROM {name} WHERE {target.condition.sql} LIMIT 1").first() is None
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         with self.connection() as connection:
             log = self._log if session.has_log(connection) else None
         look = partial(self._look, target)
-        parts = (look, span, cursor, self._impatient, self.atomic, log)
+        parts = (look, span, cursor, self._impatient, self.atomic, log, self.action(target.declared))
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
         return KeyDeleter(*parts) if target.declared.table.key else RowidDeleter(*parts)
 
-    def _look(self, target: Target, connection: Connection) -> tuple[Table, Condition]:
+    def _look(self, target: Target, connection: Connection) -> tuple[Table, SqliteCondition]:
         try:
             table = self.describe(connection, target.declared.table.name)
         except TableNotFound as error:
@@ -320,7 +319,7 @@ class SqliteEngine(Engine):
             yield connection
 
     def survey(self, connection: Connection, target: Target) -> Survey:
-        found = condition.at(connection, target.declared, target.cutoff)
+        found = condition.own(target.condition)
         name = quote(target.declared.table.name.name)
         rows, expired, oldest, newest = connection.exec_driver_sql(
             f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
@@ -343,10 +342,10 @@ class SqliteEngine(Engine):
         return forecast.expiring(connection, declared, instants, exact=exact)
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        found = condition.at(connection, target.declared, target.cutoff)
-        columns = ", ".join(quote(column.name) for column in target.declared.table.columns)
+        table = target.declared.table
+        columns = ", ".join(quote(column.name) for column in table.columns)
         rows = connection.exec_driver_sql(
-            f"SELECT {columns} FROM {quote(target.declared.table.name.name)} WHERE {found.sql} LIMIT {int(count)}"
+            f"SELECT {columns} FROM {quote(table.name.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
         )
         return [dict(row) for row in rows.mappings()]
 

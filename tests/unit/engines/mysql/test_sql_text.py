@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from lapse.catalog import schema
-from lapse.engines.guard import GuardedDelete
+from lapse.engines.action import Rows
 from lapse.engines.mysql import keys, references, session, times
 from lapse.engines.mysql.delete import Plan
 from lapse.engines.mysql.keys import Form, Part, Walk
@@ -32,14 +32,14 @@ COMPOSITE = Walk(
 
 
 def test_mariadb_deletes_by_key_and_does_not_wait() -> None:
-    assert PLAN.delete([(1,), (2,)]) == (
+    assert "; ".join(PLAN.delete([(1,), (2,)])) == (
         "/* lapse ttl t */ SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
         "DELETE FROM `t` WHERE `id` IN (1, 2) AND (`ts` <= 5) IS TRUE"
     )
 
 
 def test_mariadb_deletes_a_dense_range_by_itself() -> None:
-    assert PLAN.delete_range(["`id` > 5", "`id` <= 9"], 100) == (
+    assert "; ".join(PLAN.delete_range(["`id` > 5", "`id` <= 9"], 100)) == (
         "/* lapse ttl t */ SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
         "DELETE FROM `t` WHERE `id` > 5 AND `id` <= 9 AND (`ts` <= 5) IS TRUE ORDER BY `id` LIMIT 100"
     )
@@ -51,18 +51,18 @@ def test_mysql_locks_what_is_free_and_deletes_that() -> None:
         "/* lapse ttl t */ SELECT `id` FROM `t` FORCE INDEX (`PRIMARY`) WHERE `id` IN (1, 2) AND (`ts` <= 5) IS TRUE "
         "FOR UPDATE SKIP LOCKED"
     )
-    assert plan.delete([(1,)]) == "/* lapse ttl t */ DELETE FROM `t` WHERE `id` IN (1) AND (`ts` <= 5) IS TRUE"
+    assert plan.delete([(1,)])[0] == "/* lapse ttl t */ DELETE FROM `t` WHERE `id` IN (1) AND (`ts` <= 5) IS TRUE"
 
 
 def test_mysql_cannot_read_the_table_it_deletes_from() -> None:
     plan = replace(PLAN, free="NOT EXISTS (SELECT 1 FROM `t` AS x)", free_in_delete=False, refuses_to_wait=False)
-    assert "NOT EXISTS" not in plan.delete([(1,)])
+    assert "NOT EXISTS" not in plan.delete([(1,)])[0]
     assert "NOT EXISTS" in plan.lock([(1,)])
 
 
 def test_no_delete_without_condition() -> None:
     with pytest.raises(LapseError, match="without its condition"):
-        GuardedDelete(table="`t`", condition=" ", bound="`id` IN (1)").sql()
+        Rows(table="`t`", condition=" ", bound="`id` IN (1)")
 
 
 def test_ranges_of_a_composite_key_are_written_out() -> None:
