@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic, sleep
 
 import pytest
 
 from lapse.app import Lapse
-from lapse.app.doctor.finding import Level
+from lapse.app.doctor.finding import Finding, Level
 from lapse.app.records import job_record
 from lapse.errors import LapseError, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from tests.backends.tidb import TidbServer
 
 Client = Callable[..., list[tuple[object, ...]]]
+START_SECONDS = 90.0
+"""TiDB starts the first job of a table within ten seconds, unless the machine is busy."""
 EVENTS = "CREATE TABLE events (id BIGINT PRIMARY KEY, c TIMESTAMP NULL, note TEXT)"
 TTL = "ALTER TABLE events TTL = c + INTERVAL 30 DAY"
 ROWS = (
@@ -76,6 +79,36 @@ def test_another_client_is_not_overruled(db: Lapse, client: Client) -> None:
     db.doctor(repair=True)
     # Another meaning begins as a new one does.
     assert "30 DAY" in _created(client) and "TTL_ENABLE='OFF'" in _created(client)
+
+
+def test_what_others_have_declared_is_told_and_can_be_followed(db: Lapse, client: Client, server: TidbServer) -> None:
+    client(EVENTS, "CREATE TABLE other (id INT PRIMARY KEY, c TIMESTAMP) TTL = c + INTERVAL 3 MONTH")
+    db.execute(TTL)
+    until = monotonic() + START_SECONDS
+    while not _findings(db, "other") and monotonic() < until:
+        sleep(1)
+    (finding,) = _findings(db, "other")
+    assert "another client has declared" in finding.text and "`c` + INTERVAL 3 MONTH" in str(finding.fix)
+    db.execute("ALTER TABLE other TTL = c + INTERVAL 3 MONTH")
+    assert "TTL_ENABLE='ON'" in _created(client, "other")
+    assert {status.table.name for status in db.status()} == {"events", "other"}
+    (finding,) = _findings(db, "other")
+    assert finding.level is Level.OK
+
+
+def _findings(db: Lapse, table: str) -> list[Finding]:
+    return [finding for finding in db.doctor() if finding.subject == table]
+
+
+def test_a_run_that_was_killed_is_made_good_by_the_next(db: Lapse, client: Client) -> None:
+    client(EVENTS, ROWS)
+    db.execute(f"{TTL} TTL_JOB_INTERVAL = '2h'")
+    client("ALTER TABLE events TTL_ENABLE = 'ON'", "ALTER TABLE events TTL_JOB_INTERVAL = '1m'")
+    (job,) = db.run("events").jobs
+    assert job.status is JobStatus.FINISHED
+    assert "TTL_JOB_INTERVAL='2h'" in _created(client) and client("SELECT count(*) FROM events") == [(2,)]
+    (status,) = db.status()
+    assert status.native["tidb_ttl_jobs"] >= 1
 
 
 def test_a_pause_switches_it_off(db: Lapse, client: Client) -> None:

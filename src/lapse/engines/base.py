@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
@@ -466,6 +466,10 @@ class Engine(ABC):
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""
+        return {}
+
+    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+        """Tables that the database itself deletes from, and that have no policy."""
         return {}
 
     def has_setting(self, name: str) -> bool:

@@ -7,7 +7,7 @@ way of deleting rows is for all others. Nothing above and nothing in the engine 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
@@ -20,7 +20,7 @@ from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
 from lapse.errors import Drift
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
-from lapse.model.table import Table
+from lapse.model.table import Table, TableName
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,6 +94,10 @@ class Native(ABC):
     @abstractmethod
     def privileges(self, connection: Connection) -> list[Advice]:
         """What the role of this connection lacks for running it, with the GRANT that gives it."""
+
+    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+        """As `Engine.undeclared`; empty where a table's comment says it, which is read anyway."""
+        return {}
 
     @abstractmethod
     def counters(self, connection: Connection) -> Mapping[str, int]:
@@ -240,6 +244,9 @@ class NativeFirst(Engine):
         if _is_chosen(target) and self.native.hides_expired:
             return []
         return super().sample(connection, target, count)
+
+    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+        return self.native.undeclared(connection, declared)
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return self.native.counters(connection)

@@ -27,7 +27,10 @@ def check_up(catalog: Catalog) -> Iterator[Finding]:
         yield from _clocks(catalog, connection)
         yield from _comments(engine.comments(connection))
         yield from _versions([row.version for row in workers.list_workers(connection)])
-        if policies.list_policies(connection):
+        declared = {stored.table for stored in policies.list_policies(connection)}
+        for table, advice in engine.undeclared(connection, declared).items():
+            yield Finding(level=Level.ADVICE, subject=str(table), text=advice.text, fix=advice.statement)
+        if declared:
             yield from _blind_spots(catalog, connection)
             for advice in engine.excess_privileges(connection):
                 yield Finding(level=Level.ADVICE, subject=SERVER, text=advice.text, fix=advice.statement)

@@ -63,6 +63,23 @@ def newest(connection: Connection, table: int) -> NativeJob | None:
     return NativeJob(id=str(job), report=None if runs else tidb.report(summary, expired, deleted, errors))
 
 
+def served(connection: Connection) -> list[TableName]:
+    """Tables of this database that TiDB has had a job for, which it has seconds after TTL was switched on."""
+    rows = connection.exec_driver_sql(
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TIDB_TABLE_ID IN"
+        " (SELECT parent_table_id FROM mysql.tidb_ttl_table_status) ORDER BY TABLE_NAME"
+    )
+    return [TableName(str(row[0])) for row in rows]
+
+
+def counters(connection: Connection) -> dict[str, int]:
+    """Of the ninety days that TiDB keeps, for all databases."""
+    jobs, rows = connection.exec_driver_sql(
+        "SELECT count(*), coalesce(sum(deleted_rows), 0) FROM mysql.tidb_ttl_job_history"
+    ).one()
+    return {"tidb_ttl_jobs": int(jobs), "tidb_ttl_rows_sent_to_delete": int(rows)}
+
+
 def is_switched_on(connection: Connection) -> bool:
     return bool(connection.exec_driver_sql("SELECT @@global.tidb_ttl_job_enable").scalar())
 

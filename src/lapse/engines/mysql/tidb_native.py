@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Event
 from time import monotonic
 
@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice, Batch, Checkpoint, Declared, Deleter, Target
 from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql import privileges, tidb, tidb_jobs
-from lapse.engines.mysql.names import qualified
-from lapse.engines.mysql.tidb import Ending, Report
+from lapse.engines.mysql.names import qualified, quote
+from lapse.engines.mysql.tidb import Ending, Report, Ttl
 from lapse.engines.mysql.tidb_jobs import NativeJob
 from lapse.engines.native import Native, Verdict
 from lapse.errors import Blocked, DatabaseError, Drift, Interrupted, NotPermitted, Unsupported
@@ -69,8 +69,10 @@ class Tidb(Native):
         """Switched off until a job of Lapse's has passed the guard, unless it is on and means the same already."""
         table, policy = declared.table, declared.policy
         found = tidb_jobs.read(connection, table.name)
-        goes_on = found is not None and found.enabled and found.expires_like(policy)
-        _alter(connection, table.name, tidb.clause(policy, enabled=goes_on and not policy.pause))
+        enabled = found is not None and found.enabled and found.expires_like(policy) and not policy.pause
+        wanted = (True, tidb.every(policy), enabled)
+        if found is None or (found.expires_like(policy), found.every, found.enabled) != wanted:
+            _alter(connection, table.name, tidb.clause(policy, enabled=enabled))
         if missing := self.missing(connection, declared):
             raise Drift(f"TiDB did not take {missing[0]} for table {table.name}")
 
@@ -85,7 +87,8 @@ class Tidb(Native):
     def missing(self, connection: Connection, declared: Declared) -> list[str]:
         policy = declared.policy
         found = tidb_jobs.read(connection, declared.table.name)
-        if found is None or not found.expires_like(policy) or found.every != tidb.every(policy):
+        # A run that was killed leaves the shortest interval behind, which the next one sets right.
+        if found is None or not found.expires_like(policy) or found.every not in (tidb.every(policy), tidb.HURRIED):
             return [tidb.clause(policy, enabled=not policy.pause)]
         if found.enabled and policy.pause:
             return ["TTL_ENABLE = 'OFF'"]
@@ -108,12 +111,28 @@ class Tidb(Native):
         return privileges.lacking_for_tidb(connection)
 
     def counters(self, connection: Connection) -> Mapping[str, int]:
-        return {}
+        return {} if self.privileges(connection) else tidb_jobs.counters(connection)
+
+    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+        if self.privileges(connection):
+            return {}
+        others = {
+            name: tidb_jobs.read(connection, name) for name in tidb_jobs.served(connection) if name not in declared
+        }
+        return {name: _undeclared(name, found) for name, found in others.items() if found is not None and found.enabled}
 
     # Run now
 
     def run(self, target: Target) -> Deleter:
         return NativeRun(target.declared.table.name, target.declared.policy, connect=self._connect, atomic=self._atomic)
+
+
+def _undeclared(name: TableName, found: Ttl) -> Advice:
+    after = found.interval.to_mysql() if found.interval is not None else "INTERVAL …"
+    return Advice(
+        text="TiDB deletes rows by a TTL that another client has declared, and Lapse does not follow it",
+        statement=f"ALTER TABLE {name} TTL = {quote(found.column)} + {after}, with lapse sql: it stays switched on",
+    )
 
 
 def verify(connection: Connection, declared: Declared) -> None:
@@ -196,12 +215,12 @@ class NativeRun(Deleter):
 
     def _begin(self, connection: Connection) -> None:
         self._has_begun = True
-        newest = self._newest(connection)
-        if newest is not None and newest.report is None:
-            return
-        found = tidb_jobs.read(connection, self._name)
+        newest, found = self._newest(connection), tidb_jobs.read(connection, self._name)
         if found is None or not found.expires_like(self._policy):
             raise Drift(f"the TTL of table {self._name} was changed", hint="lapse doctor --repair")
+        if newest is not None and newest.report is None:
+            self._hurried_at = monotonic() if found.every == tidb.HURRIED else None
+            return
         self._before = newest.id if newest is not None else ""
         _alter(connection, self._name, "TTL_ENABLE = 'ON'", f"TTL_JOB_INTERVAL = '{tidb.HURRIED.to_go()}'")
         self._hurried_at = monotonic()
