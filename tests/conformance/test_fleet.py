@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -29,6 +30,9 @@ from lapse.runner.limiter import Limit, Limiter
 from lapse.runner.promise import Health
 from lapse.runner.worker import Claim, Worker
 from tests.conformance.harness import Harness
+from tests.conformance.test_idle import _until, many
+
+DUE_TABLES = 24
 
 
 def _backlog(h: Harness, rows: int = 500) -> None:
@@ -454,3 +458,29 @@ def test_a_worker_told_to_stop_before_it_began_does_not_begin(h: Harness) -> Non
     worker.stop()
     assert worker.work_once()
     assert len(h.ids()) == 500
+
+
+def test_four_workers_plan_each_due_table_once(h: Harness) -> None:
+    """Each comes to all tables, and none makes a job for a table that another has taken."""
+    if not h.features.concurrent_writers:
+        pytest.skip("one writer at a time")
+    many(h, DUE_TABLES)
+    for number in range(DUE_TABLES):
+        h.insert((1, h.at(days=-1)), table=f"t{number}")
+    opened = [h.open() for _ in range(4)]
+    workers = [database.worker() for database in opened]
+    threads = [Thread(target=worker.serve) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        _until(lambda: sum(not job.status.is_active for job in h.owner.history(limit=1000)) >= DUE_TABLES)
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join()
+        for database in opened:
+            database.close()
+    jobs = Counter(job.table.name for job in h.owner.history(limit=1000))
+    assert jobs == {f"t{number}": 1 for number in range(DUE_TABLES)}
+    assert sum(len(h.ids(f"t{number}")) for number in range(DUE_TABLES)) == 0

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 from prometheus_client import generate_latest
 
-from lapse.app import Lapse
+from lapse.app import Lapse, read_file
 from lapse.catalog import jobs, policies
 from lapse.console import Options
 from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
-from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.job import KeyRange, PathKind
+from lapse.model.job import Path as JobPath
 from tests.conformance.harness import Harness
-from tests.conformance.test_idle import counted, many
+from tests.conformance.test_idle import counted, many, settled
 
 FEW, MANY = 3, 30
 
@@ -53,7 +56,7 @@ def _add(db: Lapse, numbers: range) -> None:
             (physical,) = policies.sync_tables(connection, stored.id, [name])
             jobs.create_job(
                 connection, table_id=physical.id, stored=stored, name=name, cutoff=now, fingerprint="", now=now,
-                path=Path(kind=PathKind.PHYSICAL, evidence=""), ranges=[KeyRange()], owner=None,
+                path=JobPath(kind=PathKind.PHYSICAL, evidence=""), ranges=[KeyRange()], owner=None,
             )  # fmt: skip
 
 
@@ -79,6 +82,59 @@ def test_no_look_grows_with_the_policies(h: Harness) -> None:
     few = _statements(db)
     _add(h.owner, range(FEW, MANY))
     assert _statements(db) == few
+
+
+def _add_idle(h: Harness, numbers: range) -> None:
+    """As many policies more that have had their job, each on a table of its own."""
+    with h.client() as client:
+        for number in numbers:
+            client.exec_driver_sql(
+                f"CREATE TABLE t{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})"
+            )
+    db = h.owner
+    first = db.policies()[0]
+    with db.catalog.writing() as connection:
+        now = db.engine.now(connection)
+        for number in numbers:
+            name = replace(first.table, name=f"t{number}")
+            stored = policies.save_policy(
+                connection, name, first.policy, reloptions=(), recurrence="@hourly", source=policies.FILE,
+                fingerprint="", armed=first.armed or "", now=now,
+            )  # fmt: skip
+            (physical,) = policies.sync_tables(connection, stored.id, [name])
+            policies.set_next_run(connection, physical.id, now + timedelta(hours=1))
+
+
+def test_one_due_table_among_many_costs_what_it_costs_alone(h: Harness, tmp_path: Path) -> None:
+    many(h, 1)
+    scheduler = settled(h)
+    (tmp_path / "lapse.toml").write_text(
+        "".join(
+            f"[tables.t{number}]\nttl_expiration_expression = 'ts'\nttl_grace = '0 seconds'\n" for number in range(MANY)
+        ),
+        encoding="utf-8",
+    )
+    file = read_file(tmp_path / "lapse.toml")
+
+    def round_with_one_due() -> None:
+        h.owner.request_run("t0")
+        assert len(scheduler.run_once(patient=True).jobs) == 1
+
+    def plan_without_changes(count: int) -> None:
+        plan = h.owner.plan(replace(file, tables=file.tables[:count]))
+        assert (plan.changes, plan.problems, plan.unchanged) == ((), (), count)
+
+    taken = []
+    for begin, end in ((1, FEW), (FEW, MANY)):
+        _add_idle(h, range(begin, end))
+        round_with_one_due()
+        scheduler.run_once(patient=True)
+        with counted(h.db) as due:
+            round_with_one_due()
+        with counted(h.owner) as planned:
+            plan_without_changes(end)
+        taken.append((len(due), len(planned)))
+    assert taken[0] == taken[1]
 
 
 def test_a_locked_table_keeps_no_look_waiting(h: Harness) -> None:

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 PACE_JOBS = 50
 """The pace of a table is that of its last jobs, of at most this many."""
 
+FIRST_RUNS_TOLD = 50
+"""More tables than this are not looked at again after they were declared together: the plan has told what it knows."""
+
 
 class Lapse(Observer):
     """One database. Opens connections as it needs them; `close` gives them back.
@@ -361,9 +364,12 @@ class Lapse(Observer):
 
         planner, first_run = Planner(self.catalog), FirstRun(self.catalog)
         notices = [notice for change in plan.changes for notice in planner.apply(change)]
-        for change in plan.changes:
-            if change.after is not None:
-                notices += first_run.notices(change.table, change.before)
+        declared = [change for change in plan.changes if change.after is not None]
+        for change in declared[:FIRST_RUNS_TOLD]:
+            notices += first_run.notices(change.table, change.before)
+        if len(declared) > FIRST_RUNS_TOLD:
+            more = len(declared) - FIRST_RUNS_TOLD
+            notices.append(f"what the first run deletes of {more:,} more tables is told by `lapse preview URL TABLE`")
         return tuple(notices)
 
     def candidates(self) -> list[policyfile.Candidate]:

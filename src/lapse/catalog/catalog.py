@@ -45,6 +45,8 @@ class Catalog:
                 bound = self.bind(connection)
                 self.ensure(bound)
                 yield bound
+            # What was installed has been committed.
+            self._ready = True
         except Locked as error:
             if error.everything:
                 self.on_locked(monotonic() - asked)

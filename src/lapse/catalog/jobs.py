@@ -242,11 +242,14 @@ def finish_job(
 
 
 def forget_jobs(connection: Connection, *, before: datetime) -> int:
-    """Lapse's own TTL: drop ended jobs from the history."""
-    return connection.execute(delete(job).where(job.c.finished_at <= before)).rowcount
+    """Lapse's own TTL: drop ended jobs from the history, the oldest first and so many at a time."""
+    old = select(job.c.job_id).where(job.c.finished_at <= before).order_by(job.c.finished_at).limit(FORGOTTEN_AT_ONCE)
+    ids = connection.execute(old).scalars().all()
+    return connection.execute(delete(job).where(job.c.job_id.in_(ids))).rowcount if ids else 0
 
 
 _ENDED = update(job).where(job.c.job_id == bindparam("ended_id"), job.c.active_table_id.is_not(None))
+FORGOTTEN_AT_ONCE = 1_000
 COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 
 

@@ -159,6 +159,16 @@ def _events(connection: Connection) -> None:
     _create(connection, schema.notice)
 
 
+def _indexes(connection: Connection) -> None:
+    """What is due, and what is old, is found without reading everything."""
+    where, found = _catalog_schema(connection), inspect(connection)
+    for table in (schema.table, schema.job):
+        known = {index["name"] for index in found.get_indexes(table.name, schema=where)}
+        for index in table.indexes:
+            if index.name not in known:
+                index.create(connection)
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -182,5 +192,5 @@ _GRANTS = """
      WHERE n.nspname = :schema AND c.relname = :model AND a.grantee <> c.relowner
        AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')"""
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events}
+STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events, 4: _indexes}
 """Version → what leads to the next one."""

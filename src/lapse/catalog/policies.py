@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import CompoundSelect, Connection, RowMapping, bindparam, delete, exists, insert, select, union, update
 from sqlalchemy.exc import IntegrityError
 
-from lapse.catalog.schema import policy, policy_version, rate, table
+from lapse.catalog.schema import Instant, policy, policy_version, rate, table
 from lapse.errors import Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
@@ -75,6 +76,17 @@ class PhysicalTable:
 _POLICIES = select(policy).order_by(policy.c.schema_name, policy.c.table_name)
 _TABLES = select(table).order_by(table.c.table_id)
 _WANTED = table.c.table_id == bindparam("wanted_id")
+_THESE = _POLICIES.where(policy.c.policy_id.in_(bindparam("wanted", expanding=True)))
+_THEIRS = _TABLES.where(table.c.policy_id.in_(bindparam("wanted", expanding=True)))
+_NOW = bindparam("now", type_=Instant)
+_IN_GRACE = select(policy.c.policy_id).where(policy.c.grace_until > _NOW)
+_HELD = select(policy.c.policy_id).where(policy.c.held.is_not(None))
+_PARTITIONED = select(table.c.policy_id).where(table.c.partition_name != "").distinct()
+_BARE = select(policy.c.policy_id).where(~exists().where(table.c.policy_id == policy.c.policy_id))
+_NAMES = select(policy.c.schema_name, policy.c.table_name)
+_NEXT_RUN = select(table.c.next_run_at).where(_WANTED)
+CHUNK = 500
+"""Ids in one statement."""
 _OPEN_GATE = (
     update(table)
     .where(_WANTED, table.c.blocked == BlockCode.GATE)
@@ -95,6 +107,36 @@ def get_policy(connection: Connection, policy_id: int) -> StoredPolicy | None:
 
 def list_policies(connection: Connection) -> list[StoredPolicy]:
     return [_policy(row) for row in connection.execute(_POLICIES).mappings()]
+
+
+def find_policies(connection: Connection, ids: Collection[int]) -> list[StoredPolicy]:
+    """Those of these ids that there are."""
+    return [_policy(row) for some in _chunks(ids) for row in connection.execute(_THESE, {"wanted": some}).mappings()]
+
+
+def find_tables(connection: Connection, policy_ids: Collection[int]) -> list[PhysicalTable]:
+    """The physical tables of these policies."""
+    chunks = _chunks(policy_ids)
+    return [_physical(row) for some in chunks for row in connection.execute(_THEIRS, {"wanted": some}).mappings()]
+
+
+def waiting_policies(connection: Connection, now: datetime, *, after_grace: bool, changing: bool) -> set[int]:
+    """Ids of policies with a table that is due, or with a first run that waits for a person.
+
+    `after_grace` leaves those out whose grace period lasts. With `changing`, those as well that may get other physical
+    tables by themselves: partitioned ones, and those that have none.
+    """
+    return set(connection.execute(_waiting(after_grace, changing), {"now": now}).scalars())
+
+
+def policy_tables(connection: Connection) -> set[TableName]:
+    """The tables that have a policy."""
+    return {TableName(row.table_name, row.schema_name or None) for row in connection.execute(_NAMES)}
+
+
+def is_untouched(connection: Connection, physical: PhysicalTable) -> bool:
+    """Is a table that was due still due, or has another worker taken it?"""
+    return connection.execute(_NEXT_RUN, {"wanted_id": physical.id}).scalar() == physical.next_run_at
 
 
 def save_policy(
@@ -276,6 +318,20 @@ def end_grace(connection: Connection, policy_id: int) -> None:
 
 def set_statistics(connection: Connection, table_id: int, statistics: str) -> None:
     connection.execute(update(table).where(table.c.table_id == table_id).values(statistics=statistics))
+
+
+@cache
+def _waiting(after_grace: bool, changing: bool) -> CompoundSelect[Any]:
+    past, never = (
+        select(table.c.policy_id).where(due) for due in (table.c.next_run_at <= _NOW, table.c.next_run_at.is_(None))
+    )
+    due = [each.where(table.c.policy_id.not_in(_IN_GRACE)) if after_grace else each for each in (past, never)]
+    return union(*due, _HELD, *((_PARTITIONED, _BARE) if changing else ()))
+
+
+def _chunks(ids: Collection[int]) -> Iterator[list[int]]:
+    found = sorted(ids)
+    return (found[start : start + CHUNK] for start in range(0, len(found), CHUNK))
 
 
 def _of(name: TableName) -> tuple[Any, Any]:

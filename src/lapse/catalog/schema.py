@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 4
+VERSION = 5
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255
@@ -129,6 +129,7 @@ table = Table(
     Column("blocked_since", Instant),
     Column("failures", Integer, nullable=False, server_default="0"),
     UniqueConstraint("policy_id", "partition_schema", "partition_name", name="lapse_table_of_policy"),
+    Index("lapse_table_by_next_run", "next_run_at"),
     sqlite_autoincrement=True,
     **_MYSQL,
 )
@@ -168,6 +169,7 @@ job = Table(
     Column("batches", BigInteger, nullable=False, default=0),
     Column("summary", Text),
     Index("lapse_job_by_table", "table_id", "job_id"),
+    Index("lapse_job_by_end", "finished_at"),
     sqlite_autoincrement=True,
     **_MYSQL,
 )

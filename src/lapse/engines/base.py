@@ -199,6 +199,10 @@ class Engine(ABC):
         """As the database spells it, with its schema. Raises TableNotFound."""
         return self.describe(connection, name).name
 
+    def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
+        """The same for many at once. One that is missing in the answer may exist all the same: `full_name` tells."""
+        return {}
+
     def comparable(self, connection: Connection, name: TableName) -> TableName:
         """Equal for two names of one table, which need not exist: complete, in one case where case means nothing."""
         return name

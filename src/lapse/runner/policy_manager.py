@@ -217,7 +217,7 @@ class PolicyManager:
                 source_text=source_text,
                 now=now,
             )
-        others = {known.table for known in policies.list_policies(connection)} - {name}
+        others = policies.policy_tables(connection) - {name}
         leaves = policy_leaves(self._engine, connection, declared.table, others)
         physical = policies.sync_tables(connection, saved.id, leaves)
         if source_text is not None and (stored is None or stored.source_text != source_text):

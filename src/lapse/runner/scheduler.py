@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from random import random
 from time import monotonic
+
+from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
@@ -24,13 +27,16 @@ from lapse.runner.events import Held, HeldKind
 from lapse.runner.guard import Guard
 from lapse.runner.jobs import JobKeeper, as_blocked, block_text
 from lapse.runner.place import PlaceGuard
-from lapse.runner.policy_manager import policy_leaves
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
 
 SYNC_SECONDS = 60.0
 """A new partition is seen this soon."""
+ROUND_SECONDS = 1.0
+"""A worker's round creates jobs for this long; tasks begin after it, and the next round goes on."""
+FRESH_SECONDS = 0.1
+"""A table that was found due longer ago is asked for again before its job is planned: another worker may have it."""
 WORKER_MEMORY = timedelta(hours=1)
 """How long a worker that died stays in the list."""
 
@@ -82,16 +88,14 @@ class _Round:
 
     now: datetime
     settings: Settings
-    policies: tuple[StoredPolicy, ...]
-    tables: tuple[PhysicalTable, ...]
+    policies: Mapping[int, StoredPolicy]
+    tables: Mapping[int, list[PhysicalTable]]
     asked: StoredPolicy | None
     patient: bool
+    began: float
 
     def parts(self, stored: StoredPolicy) -> list[PhysicalTable]:
-        return [physical for physical in self.tables if physical.policy_id == stored.id]
-
-    def others(self, stored: StoredPolicy) -> set[TableName]:
-        return {other.table for other in self.policies} - {stored.table}
+        return self.tables.get(stored.id, [])
 
     def is_due(self, physical: PhysicalTable) -> bool:
         """A table that never had a job is due at once."""
@@ -107,6 +111,7 @@ class Scheduler:
         self._place = PlaceGuard(catalog)
         self._guard = Guard(catalog, keeper)
         self._held: dict[int, Held] = {}
+        self._leaves_at = float("-inf")
         self.comments = CommentReader(catalog)
         self._before: _Before | None = None
 
@@ -148,29 +153,33 @@ class Scheduler:
             pulse = read_pulse(connection, now) if patient else None
             at = monotonic()
             current = settings.load_settings(connection)
-            # Read again where one was given: the guard or a comment may have changed it.
-            everything = policies.list_policies(connection)
-            tables = policies.list_tables(connection)
             active = stored_jobs.active_jobs(connection)
-        self._tell_held(everything)
+            wanted = self._wanted(connection, now, active, only, patient=patient)
+            # Read again where one was given: the guard or a comment may have changed it.
+            found = policies.find_policies(connection, wanted)
+            tables: dict[int, list[PhysicalTable]] = {}
+            for physical in policies.find_tables(connection, wanted):
+                tables.setdefault(physical.policy_id, []).append(physical)
+        self._tell_held(found)
         current = self._watch.check(self._catalog, now, current)
         if pulse is not None:
             self._before = _Before(now=now, at=at, settings=current, blocker=current.blocker(now), pulse=pulse)
         round_ = _Round(
             now=now,
             settings=current,
-            policies=tuple(everything),
-            tables=tuple(tables),
+            policies={stored.id: stored for stored in found},
+            tables=tables,
             asked=only,
             patient=patient,
+            began=at,
         )
         jobs = self._settle(active, round_)
         skipped = [Skip(table=table, reason=each.reason) for table, each in comments.items() if _is_skipped(each, only)]
-        # Those that failed before come last: what they cost in time is not the others'.
-        failures = {stored.id: sum(part.failures for part in round_.parts(stored)) for stored in everything}
-        for stored in sorted(everything, key=lambda each: failures[each.id]):
-            if only is not None and stored.id != only.id:
-                continue
+        left_over = False
+        for stored in self._in_order(round_):
+            if patient and monotonic() - at > ROUND_SECONDS:
+                left_over = True
+                break
             comment = comments.get(stored.table)
             if comment is not None and comment.stored is not None and stored.source == policies.COMMENT:
                 due = [part for part in round_.parts(stored) if round_.is_due(part)]
@@ -179,11 +188,41 @@ class Scheduler:
                 made, left = self._schedule(stored, round_)
             jobs |= {job.id: job for job in made}
             skipped += left
-        if self._before is not None and (jobs or any(skip.blocked for skip in skipped)):
+        if self._before is not None and (left_over or jobs or any(skip.blocked for skip in skipped)):
             self._before = replace(self._before, acted=True)
         self._forget(now, current)
         proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
         return Tick(settings=current, jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)
+
+    def _wanted(
+        self,
+        connection: Connection,
+        now: datetime,
+        active: Sequence[Job],
+        only: StoredPolicy | None,
+        *,
+        patient: bool,
+    ) -> set[int]:
+        """Ids of the policies that a round is about: what is due, at work or waits for a person, however many others
+        there are; and now and then those whose partitions may have changed."""
+        working = {job.policy_id for job in active}
+        if only is not None:
+            return {only.id} | working
+        changing = monotonic() - self._leaves_at > SYNC_SECONDS
+        if changing:
+            self._leaves_at = monotonic()
+        found = policies.waiting_policies(connection, now, after_grace=patient, changing=changing)
+        return found | working | self._held.keys()
+
+    @staticmethod
+    def _in_order(round_: _Round) -> list[StoredPolicy]:
+        """Those that failed before come last: what they cost in time is not the others'.
+
+        Among equals chance decides, so that workers that come at the same time do not plan the same jobs.
+        """
+        wanted = [stored for stored in round_.policies.values() if round_.asked is None or stored.id == round_.asked.id]
+        failures = {stored.id: sum(part.failures for part in round_.parts(stored)) for stored in wanted}
+        return sorted(wanted, key=lambda stored: (failures[stored.id], random() if round_.patient else 0.0))
 
     def _read_comments(self, only: StoredPolicy | None) -> tuple[CommentProblem, ...]:
         """A policy that a statement has declared wins over any comment."""
@@ -204,7 +243,7 @@ class Scheduler:
                 self._keeper.listener.released(replace(known, reason="the first run is not held any more"))
 
     def _settle(self, active: Sequence[Job], round_: _Round) -> dict[int, Job]:
-        by_id = {stored.id: stored for stored in round_.policies}
+        by_id = round_.policies
         jobs: dict[int, Job] = {}
         for job in active:
             if _is_unsettled(job, by_id.get(job.policy_id), round_.settings, round_.now):
@@ -220,7 +259,7 @@ class Scheduler:
         parts = round_.parts(stored)
         try:
             if round_.asked is not None or self._is_stale(stored, parts, round_):
-                parts = self._sync(stored, parts, round_.others(stored))
+                parts = self._sync(stored, parts)
             due = [physical for physical in parts if round_.is_due(physical)]
             reasons = {physical.id: _blocker(stored, round_) for physical in due}
             free = [physical for physical in due if reasons[physical.id] is None]
@@ -242,6 +281,8 @@ class Scheduler:
             if reason is not None:
                 skipped.append(Skip(table=physical.name_in(stored.table), reason=reason))
                 continue
+            if round_.patient and monotonic() - round_.began > FRESH_SECONDS and not self._is_untouched(physical):
+                continue
             try:
                 made = self._keeper.create(stored, physical, round_.settings, ends_grace=not round_.patient)
             except DatabaseUnavailable:
@@ -253,6 +294,10 @@ class Scheduler:
             else:
                 jobs += [] if made is None else [made]
         return jobs, skipped
+
+    def _is_untouched(self, physical: PhysicalTable) -> bool:
+        with self._catalog.reading() as connection:
+            return policies.is_untouched(connection, physical)
 
     def _block(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round
@@ -285,17 +330,15 @@ class Scheduler:
         return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
 
     @retried
-    def _sync(
-        self, stored: StoredPolicy, known: list[PhysicalTable], others: Collection[TableName]
-    ) -> list[PhysicalTable]:
-        leaves = self._leaves(stored, others)
+    def _sync(self, stored: StoredPolicy, known: list[PhysicalTable]) -> list[PhysicalTable]:
+        leaves = self._leaves(stored)
         self._synced_at[stored.id] = monotonic()
         if {physical.name_in(stored.table) for physical in known} == set(leaves):
             return known
         with self._catalog.writing() as connection:
             return policies.sync_tables(connection, stored.id, leaves)
 
-    def _leaves(self, stored: StoredPolicy, others: Collection[TableName]) -> list[TableName]:
+    def _leaves(self, stored: StoredPolicy) -> list[TableName]:
         """Of the policy's table; the table itself where it is plain, or gone: its job says so."""
         engine = self._catalog.engine
         with engine.connection() as connection:
@@ -303,7 +346,11 @@ class Scheduler:
                 table = self._keeper.declared(connection, stored).table
             except Blocked:
                 return [stored.table]
-            return policy_leaves(engine, connection, table, others)
+            names = engine.leaf_names(connection, table)
+            if names == [stored.table]:
+                return names
+            others = policies.policy_tables(self._catalog.bind(connection)) - {stored.table}
+            return [name for name in names if engine.standalone_name(name) not in others]
 
     @retried
     def _forget(self, now: datetime, current: Settings) -> None:

@@ -33,8 +33,10 @@ class RowCounter(Service):
         if not self._supervisor.running():
             return
         with self._catalog.reading() as connection:
-            asking = {p.id: p for p in policies.list_policies(connection) if p.policy.row_stats_poll_interval}
-            due = [job for job in stored_jobs.active_jobs(connection) if job.policy_id in asking] if asking else []
+            active = stored_jobs.active_jobs(connection)
+            at_work = policies.find_policies(connection, {job.policy_id for job in active})
+            asking = {stored.id: stored for stored in at_work if stored.policy.row_stats_poll_interval}
+            due = [job for job in active if job.policy_id in asking]
         for job in due:
             stored = asking[job.policy_id]
             interval = stored.policy.row_stats_poll_interval

@@ -73,7 +73,8 @@ class Supervisor(Service):
             current = settings.load_settings(connection)
             now = self._catalog.engine.now(connection)
             if runners:
-                known = {stored.id: stored for stored in policies.list_policies(connection)}
+                mine = {runner.job.policy_id for runner in runners}
+                known = {stored.id: stored for stored in policies.find_policies(connection, mine)}
                 ours = {runner.job.id for runner in runners}
                 found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
         for runner in runners:

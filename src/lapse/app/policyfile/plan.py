@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -99,13 +100,18 @@ class Planner:
         with self._engine.connection() as connection:
             known = self._known(connection)
             left = {stored.table for stored in known}
+            by_table = {stored.table: stored for stored in known}
+            unchanged = self._unchanged(connection, file, by_table)
+            left -= set(unchanged.values())
             for entry in file.tables:
+                if entry.name in unchanged:
+                    continue
                 try:
                     name = parse_table_name(entry.name, self._engine.dialect)
                     with suggesting_tables(self._engine, connection, name):
                         table = self._engine.describe(connection, name)
                     left.discard(table.name)
-                    change = self._change(connection, entry, table, known)
+                    change = self._change(connection, entry, table, by_table.get(table.name))
                 except LapseError as error:
                     problems.append(Problem(table=entry.name, place=entry.place, text=_told(error)))
                     continue
@@ -132,15 +138,31 @@ class Planner:
         bound = self._catalog.bind(connection)
         return policies.list_policies(bound) if self._catalog.is_installed(bound) else []
 
+    def _unchanged(
+        self, connection: Connection, file: PolicyFile, known: Mapping[TableName, StoredPolicy]
+    ) -> dict[str, TableName]:
+        """Entries that are as the database has them, in a fixed number of statements; others may be, too."""
+        names: dict[str, TableName] = {}
+        for entry in file.tables:
+            with suppress(LapseError):
+                names[entry.name] = parse_table_name(entry.name, self._engine.dialect)
+        if not known:
+            return {}
+        full = self._engine.full_names(connection, names.values())
+        found: dict[str, TableName] = {}
+        for entry in file.tables:
+            table = full.get(names[entry.name]) if entry.name in names else None
+            stored = None if table is None else known.get(table)
+            if table is not None and stored is not None and _wanted(entry, stored) == stored.policy:
+                found[entry.name] = table
+        return found
+
     def _change(
-        self, connection: Connection, entry: TableEntry, table: Table, known: Sequence[StoredPolicy]
+        self, connection: Connection, entry: TableEntry, table: Table, stored: StoredPolicy | None
     ) -> Change | None:
-        stored = next((each for each in known if each.table == table.name), None)
-        if entry.policy is None:
+        wanted, before = _wanted(entry, stored), stored.policy if stored else None
+        if wanted is None:
             return None if stored is None else _removal(stored, entry.place)
-        wanted, before = entry.policy, stored.policy if stored else None
-        if before is not None and entry.keeps_pause:
-            wanted = replace(wanted, pause=before.pause)
         if wanted == before:
             return None
         if stored is not None and stored.source == policies.COMMENT:
@@ -178,6 +200,13 @@ class Planner:
             exact=all(each.exact for each in found),
             held=blocker_of(found, now) if policy.guard else None,
         )
+
+
+def _wanted(entry: TableEntry, stored: StoredPolicy | None) -> Policy | None:
+    """What the file asks for; None is no policy."""
+    if entry.policy is None or stored is None or not entry.keeps_pause:
+        return entry.policy
+    return replace(entry.policy, pause=stored.policy.pause)
 
 
 def _told(error: LapseError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -304,6 +304,10 @@ class MysqlEngine(Engine):
 
     def full_name(self, connection: Connection, name: TableName) -> TableName:
         return inspect.full_name(connection, name)
+
+    def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
+        known = set(inspect.table_names(connection))
+        return {name: name for name in names if name in known}
 
     def comparable(self, connection: Connection, name: TableName) -> TableName:
         return inspect.comparable(connection, name)

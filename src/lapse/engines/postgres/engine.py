@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -234,6 +234,10 @@ class PostgresEngine(Engine):
     @looking
     def full_name(self, connection: Connection, name: TableName) -> TableName:
         return inspect.full_name(connection, name)
+
+    @looking
+    def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
+        return inspect.full_names(connection, names)
 
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,20 @@ _IN_PATH = f"""
     SELECT c.relname, n.nspname FROM found JOIN pg_catalog.pg_class c ON c.oid = found.oid
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
 """The columns of a row are made from left to right."""
+
+_USE_USERS_PATH = f"""
+    SELECT pg_catalog.set_config('search_path', coalesce(
+               nullif(pg_catalog.current_setting('{USER_PATH}', true), ''),
+               (SELECT s.reset_val FROM pg_catalog.pg_settings s WHERE s.name = 'search_path')), true)"""
+
+_ALL_IN_PATH = """
+    SELECT wanted.name, c.relname, n.nspname
+      FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) AS wanted (name)
+      JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(wanted.name)
+      JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p}'::pg_catalog."char"[])
+       AND c.relpersistence OPERATOR(pg_catalog.<>) 't'"""
+"""Under the user's path, so nothing in it is found by the path but the names that are asked for."""
 
 _RELATION = """
     SELECT c.oid, c.relname, n.nspname, c.relkind, c.relpersistence, obj_description(c.oid, 'pg_class') AS comment
@@ -197,6 +212,15 @@ def full_name(connection: Connection, name: TableName) -> TableName:
         raise TableNotFound(f"there is no table {name} in this database")
     full = TableName(str(found["relname"]), str(found["nspname"]))
     return full if name.partition is None else replace(name, schema=name.schema or full.schema)
+
+
+def full_names(connection: Connection, names: Collection[TableName]) -> dict[TableName, TableName]:
+    """Those of tables, inside a transaction, whose own path is Lapse's."""
+    wanted = {relation(name) if name.schema else quote(name.name): name for name in names if name.partition is None}
+    rows(connection, _USE_USERS_PATH, {})
+    found = rows(connection, _ALL_IN_PATH, {"names": list(wanted)})
+    rows(connection, "SELECT pg_catalog.set_config('search_path', %(safe)s, true)", {"safe": SAFE_PATH})
+    return {wanted[row["name"]]: TableName(str(row["relname"]), str(row["nspname"])) for row in found}
 
 
 def leaf_names(connection: Connection, name: TableName) -> list[TableName]:

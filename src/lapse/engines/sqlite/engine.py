@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -151,6 +151,10 @@ class SqliteEngine(Engine):
         if name.schema not in (None, "main", "temp"):
             raise TableNotFound(f"{name} is in an attached database, where no policy can be")
         return super().full_name(connection, name)
+
+    def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
+        known = set(inspect.table_names(connection))
+        return {name: name for name in names if name in known}
 
     def comparable(self, connection: Connection, name: TableName) -> TableName:
         return TableName(name.name.lower(), None if name.schema == "main" else name.schema)
