@@ -104,21 +104,27 @@ def measure(
     """`many` fills the store, `settle` moves the rows to where they stay; single puts overwrite some of
     them, each with one of `ttls` if there are any."""
     picks = random.Random(3).sample(rows, singles)
-    puts = [(key, value, ttls[key]) if ttls else (key, value) for key, value in picks]
+    hits, misses = [key for key, _ in picks], [value[:16] for _, value in picks]
+    with_ttls = [(key, value, ttls[key]) for key, value in picks] if ttls else []
 
-    def each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
-        def run() -> None:
-            for each in arguments:
-                call(*each)
+    def gets(keys: list[bytes]) -> None:
+        for key in keys:
+            get(key)
 
-        return run
+    def puts() -> None:
+        for key, value in picks:
+            put(key, value)
+
+    def puts_with_ttls(rows: list[tuple[bytes, bytes, object]]) -> None:
+        for key, value, ttl in rows:
+            put(key, value, ttl)
 
     figures = {"batch put": rate(len(rows), lambda: [many(part) for part in batches(rows)])}
     settle()
     figures["scan"] = rate(len(rows), lambda: sum(1 for _ in scan()))
-    figures["get"] = rate(singles, each(get, [(key,) for key, _ in picks]))
-    figures["miss"] = rate(singles, each(get, [(value[:16],) for _, value in picks]))
-    figures["put"] = rate(singles, each(put, puts))
+    figures["get"] = rate(singles, lambda: gets(hits))
+    figures["miss"] = rate(singles, lambda: gets(misses))
+    figures["put"] = rate(singles, (lambda: puts_with_ttls(with_ttls)) if ttls else puts)
     return figures
 
 

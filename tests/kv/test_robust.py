@@ -17,7 +17,15 @@ from prometheus_client import CollectorRegistry
 
 import lapse.kv
 from lapse.clock import ManualClock
-from lapse.errors import ClockAhead, ClockBehind, DatabaseError, DatabaseUnavailable, LapseError, StoreClosed
+from lapse.errors import (
+    ClockAhead,
+    ClockBehind,
+    DatabaseError,
+    DatabaseUnavailable,
+    InvalidValue,
+    LapseError,
+    StoreClosed,
+)
 from lapse.kv import Store, Ttl
 from lapse.kv.format import WRITTEN_KEY
 from tests.kv.conftest import START, Opener, settle
@@ -109,6 +117,19 @@ class TestCallers:
 
         assert store.put_many([Row((b"k", b"v"))]) == 1
         assert store.get(b"k") == b"v"
+
+    def test_bytes_of_a_class_are_refused(self, store: Store) -> None:
+        class Odd(bytes):
+            def __radd__(self, other: bytes) -> bytes:
+                raise AssertionError("called under the store's lock")
+
+            __lt__ = __radd__  # type: ignore[assignment]
+
+        for key, value in ((Odd(b"k"), b"v"), (b"k", Odd(b"v"))):
+            for write in (store.put, lambda key, value: store.put_many([(key, value), (b"l", b"v", "1 day")])):
+                with pytest.raises(InvalidValue, match="must be bytes, not Odd"):
+                    write(key, value)
+        assert list(store.scan()) == []
 
     def test_a_ttl_counts_from_the_last_row_of_a_slow_source(self, store: Store, clock: ManualClock) -> None:
         def slow() -> Iterator[tuple[bytes, bytes]]:

@@ -129,3 +129,12 @@ def test_hidden_rows_are_counted(store: Store, clock: ManualClock, opener: Opene
     store.get(b"a")
     list(store.scan())
     assert opener.metric("lapse_kv_hidden_on_read_total") == 3
+
+
+def test_a_get_has_no_default_value(store: Store, clock: ManualClock) -> None:
+    """As `dict.get` has: it must not be taken for `include_expired`."""
+    store.put(b"expired", b"v", ttl="1 hour")
+    clock.advance(timedelta(hours=1))
+    for key in (b"none", b"expired"):
+        with pytest.raises(TypeError):
+            store.get(key, b"default")  # type: ignore[call-arg,arg-type]

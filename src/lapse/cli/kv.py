@@ -9,22 +9,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import lapse.kv
-from lapse.errors import InvalidValue, LapseError, NotFound, UsageError
+from lapse.cli.failures import EXIT_INCOMPLETE
+from lapse.cli.opening import Json
+from lapse.cli.output import Output, json_value
+from lapse.errors import InvalidValue, NotFound, UsageError
 from lapse.kv import Meta, Store, Ttl, TtlLike
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INCOMPLETE = 3
 
 DEFAULT_SCAN_LIMIT = 100
 DEFAULT_HISTORY = 20
@@ -44,7 +40,6 @@ app = typer.Typer(
 )
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="slatedb:/path, slatedb:s3://bucket/prefix or rocksdb:/path.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 As = Annotated[Encoding, typer.Option("--as", help="How keys and values are written, here and in the output.")]
 Expired = Annotated[bool, typer.Option("--include-expired", help="Show rows that have expired but are still stored.")]
 
@@ -62,18 +57,17 @@ def put(
     as_json: Json = False,
 ) -> None:
     """Write a row; without --ttl, --expires-at or --no-expiry it gets the store's default TTL."""
-    with _errors():
-        lifetime = _read_ttl(ttl, expires_at, no_expiry)
-        data = sys.stdin.buffer.read() if value == "-" else _decode(value, encoding, "value")
-        with _open(url, create=create, take_over=False) as store:
-            name = _decode(key, encoding, "key")
-            store.put(name, data, ttl=lifetime)
-            store.flush()
-            meta = store.meta(name, include_expired=True)
-        if as_json:
-            _print_json(_meta_fields(meta, encoding))
-        else:
-            Console().print(_expiry_text(meta))
+    output, lifetime = Output(), _read_ttl(ttl, expires_at, no_expiry)
+    name = _decode(key, encoding, "key")
+    data = sys.stdin.buffer.read() if value == "-" else _decode(value, encoding, "value")
+    with _open(url, create=create, take_over=False) as store:
+        store.put(name, data, ttl=lifetime)
+        store.flush()
+        meta = store.meta(name, include_expired=True)
+    if as_json:
+        output.json(_meta_fields(meta, encoding))
+    else:
+        output.line(_expiry_text(meta))
 
 
 @app.command()
@@ -86,23 +80,22 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Print a row's value; exit code 1 if there is no live row."""
-    with _errors():
-        with _open(url, read_only=True) as store:
-            name = _decode(key, encoding, "key")
-            value = store.get(name, include_expired=include_expired)
-            times = store.meta(name, include_expired=include_expired)
-        if value is None:
-            raise NotFound(f"no row {key!r}", hint=None if include_expired else "try --include-expired")
-        if as_json:
-            _print_json({**_meta_fields(times, encoding), **_field("value", value, encoding)})
-            return
-        if encoding is Encoding.TEXT:
-            sys.stdout.buffer.write(value + b"\n")
-            sys.stdout.buffer.flush()
-        else:
-            typer.echo(_encode(value, encoding)[0])
-        if meta:
-            Console(stderr=True).print(_expiry_text(times))
+    output, name = Output(), _decode(key, encoding, "key")
+    with _open(url, read_only=True) as store:
+        value = store.get(name, include_expired=include_expired)
+        times = store.meta(name, include_expired=include_expired)
+    if value is None:
+        raise NotFound(f"no row {key!r}", hint=None if include_expired else "try --include-expired")
+    if as_json:
+        output.json({**_meta_fields(times, encoding), **_field("value", value, encoding)})
+        return
+    if encoding is Encoding.TEXT:
+        sys.stdout.buffer.write(value + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        output.line(_encode(value, encoding)[0])
+    if meta:
+        output.err.print(_expiry_text(times))
 
 
 @app.command()
@@ -117,25 +110,18 @@ def scan(
     as_json: Json = False,
 ) -> None:
     """List rows in key order; with --json one object per line."""
-    with _errors(), _open(url, read_only=True) as store:
-        bounds = {
-            name: _decode(text, encoding, name)
-            for name, text in (("prefix", prefix), ("start", start), ("end", end))
-            if text is not None
-        }
-        rows = store.scan(**bounds, limit=limit or None, include_expired=include_expired)
+    output, bounds = Output(), {"prefix": prefix, "start": start, "end": end}
+    given = {name: _decode(text, encoding, name) for name, text in bounds.items() if text is not None}
+    with _open(url, read_only=True) as store:
+        rows = store.scan(**given, limit=limit or None, include_expired=include_expired)
+        found = ((key, value, store.meta(key, include_expired=include_expired)) for key, value in rows)
         if as_json:
-            for key, value in rows:
-                times = store.meta(key, include_expired=include_expired)
-                _print_json(
-                    {
-                        **_meta_fields(times, encoding),
-                        **_field("key", key, encoding),
-                        **_field("value", value, encoding),
-                    }
-                )
-            return
-        _print_rows(store, rows, encoding, include_expired)
+            for key, value, meta in found:
+                row = _meta_fields(meta, encoding) | _field("key", key, encoding) | _field("value", value, encoding)
+                output.raw(json.dumps(row, default=json_value) + "\n")
+        else:
+            cells = [(_cell(key, encoding), _cell(value, encoding), *_times(meta)) for key, value, meta in found]
+            output.table(("key", "value", "expires", "remaining"), cells)
 
 
 @app.command()
@@ -145,19 +131,17 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Show what a store holds."""
-    with _errors():
-        with _open(url, read_only=True) as store:
-            fields = asdict(store.stats(count=count))
-        _print_fields(fields, as_json)
+    with _open(url, read_only=True) as store:
+        found = store.stats(count=count)
+    _show(asdict(found), as_json)
 
 
 @app.command()
 def preview(url: Url, as_json: Json = False) -> None:
     """Show what a purge would remove now, rows and bytes, and what expires next; reads every row, changes nothing."""
-    with _errors():
-        with _open(url, read_only=True) as store:
-            fields = asdict(store.preview())
-        _print_fields(fields, as_json)
+    with _open(url, read_only=True) as store:
+        found = store.preview()
+    _show(asdict(found), as_json)
 
 
 @app.command()
@@ -167,26 +151,24 @@ def history(
     as_json: Json = False,
 ) -> None:
     """List the latest purges: when, how many rows, how long, and what was left for another one."""
-    with _errors():
-        with _open(url, read_only=True) as store:
-            records = store.history()[:limit]
-        if as_json:
-            _print_json([asdict(record) for record in records])
-            return
-        table = Table("at", "purged", "left", "seconds", "complete", "reasons")
-        for record in records:
-            done = "verified" if record.verified else "yes" if record.complete else "no"
-            left = "?" if record.left is None else str(record.left)
-            cells = (
-                _shown(record.at),
-                str(record.purged),
-                left,
-                _shown(record.elapsed_s),
-                done,
-                _shown(record.reasons),
-            )
-            table.add_row(*map(Text, cells))
-        Console().print(table)
+    output = Output()
+    with _open(url, read_only=True) as store:
+        records = store.history()[:limit]
+    if as_json:
+        output.json([asdict(record) for record in records])
+        return
+    rows = [
+        (
+            _shown(record.at),
+            record.purged,
+            "?" if record.left is None else record.left,
+            _shown(record.elapsed_s),
+            "verified" if record.verified else "yes" if record.complete else "no",
+            _shown(record.reasons),
+        )
+        for record in records
+    ]
+    output.table(("at", "purged", "left", "seconds", "complete", "reasons"), rows, right=("purged", "left", "seconds"))
 
 
 @app.command()
@@ -195,14 +177,14 @@ def pause(
     reason: Annotated[str, typer.Option(help="Why; `stats`, `preview` and refused purges show it.")] = "paused",
 ) -> None:
     """Keep every purge from removing rows, until `lapse kv resume`. Expired rows stay invisible."""
-    with _errors(), _open(url, create=False, take_over=False) as store:
+    with _open(url, create=False, take_over=False) as store:
         store.pause(reason)
 
 
 @app.command()
 def resume(url: Url) -> None:
     """Let purges remove rows again."""
-    with _errors(), _open(url, create=False, take_over=False) as store:
+    with _open(url, create=False, take_over=False) as store:
         store.resume()
 
 
@@ -219,16 +201,16 @@ def clock(
     A store refuses a clock that is behind that time, or far ahead of it: rows would come back, or all
     would expire. Use --trust once a wrong clock is right again, or for a store that was not used for a year.
     """
-    with _errors():
-        with _open(url, read_only=True) as store:
+    output = Output()
+    with _open(url, read_only=True) as store:
+        mark = store.stats().clock_mark
+    if trust:
+        with _open(url, create=False, take_over=False, trust_clock=True) as store:
             mark = store.stats().clock_mark
-        if trust:
-            with _open(url, create=False, take_over=False, trust_clock=True) as store:
-                mark = store.stats().clock_mark
-        if as_json:
-            _print_json({"clock_mark": mark})
-        else:
-            typer.echo(mark.isoformat())
+    if as_json:
+        output.json({"clock_mark": mark})
+    else:
+        output.line(mark.isoformat())
 
 
 @app.command()
@@ -246,12 +228,11 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove expired rows; exit code 3 if some had to stay for now."""
-    with _errors():
-        with _open(url, create=False, take_over=take_over) as store:
-            result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
-        _print_fields(asdict(result), as_json)
-        if not result.complete:
-            raise typer.Exit(EXIT_INCOMPLETE)
+    with _open(url, create=False, take_over=take_over) as store:
+        result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+    _show(asdict(result), as_json)
+    if not result.complete:
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 @app.command()
@@ -263,30 +244,18 @@ def ttl(
     as_json: Json = False,
 ) -> None:
     """Show the store's default TTL, or change it; rows already written keep theirs."""
-    with _errors():
-        if value is None:
-            with _open(url, read_only=True) as store:
-                default = store.stats().default_ttl
-        else:
-            with _open(url, create=False, take_over=False) as store:
-                store.set_default_ttl(None if value.strip().lower() == "none" else value)
-                default = store.stats().default_ttl
-        if as_json:
-            _print_json({"default_ttl": default})
-        else:
-            typer.echo(default or "none")
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Lapse's errors as a line on standard error and an exit code."""
-    try:
-        yield
-    except BrokenPipeError:  # the reader has seen enough, which is no failure
-        raise
-    except (LapseError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from error
+    output = Output()
+    if value is None:
+        with _open(url, read_only=True) as store:
+            default = store.stats().default_ttl
+    else:
+        with _open(url, create=False, take_over=False) as store:
+            store.set_default_ttl(None if value.strip().lower() == "none" else value)
+            default = store.stats().default_ttl
+    if as_json:
+        output.json({"default_ttl": default})
+    else:
+        output.line(default or "none")
 
 
 @contextmanager
@@ -347,43 +316,29 @@ def _field(name: str, data: bytes, encoding: Encoding) -> dict[str, str]:
 def _meta_fields(meta: Meta | None, encoding: Encoding) -> dict[str, Any]:
     if meta is None:
         return {"created": None, "expires": None, "remaining": None, "expired": False}
-    fields = {name: value for name, value in asdict(meta).items() if name != "key"}
-    return {**_field("key", meta.key, encoding), **fields}
+    fields = _field("key", meta.key, encoding) | {name: getattr(meta, name) for name in ("created", "expires")}
+    seconds = None if meta.remaining is None else meta.remaining.total_seconds()
+    return fields | {"remaining": seconds, "expired": meta.expired}
 
 
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, default=_jsonable))
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
-
-
-def _print_fields(fields: dict[str, Any], as_json: bool) -> None:
+def _show(fields: dict[str, Any], as_json: bool) -> None:
+    """A line for each field that says something."""
+    output = Output()
     if as_json:
-        _print_json(fields)
+        output.json(fields)
         return
-    table = Table(show_header=False, box=None)
+    width = max(map(len, fields))
     for name, value in fields.items():
         if isinstance(value, dict):
             value = ", ".join(f"{key} {item}" for key, item in value.items() if item not in (None, ()))
         if value not in (None, (), ""):
-            table.add_row(name.replace("_", " "), Text(_shown(value)))
-    Console().print(table)
+            output.line(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
 
 
-def _print_rows(store: Store, rows: Iterator[tuple[bytes, bytes]], encoding: Encoding, include_expired: bool) -> None:
-    table = Table("key", "value", "expires", "remaining")
-    for key, value in rows:
-        times = store.meta(key, include_expired=include_expired)
-        expires = times.expires if times is not None else None
-        left = "expired" if times is not None and times.expired else _shown(times.remaining if times else None)
-        table.add_row(*map(Text, (_cell(key, encoding), _cell(value, encoding), _shown(expires), left)))
-    Console().print(table)
+def _times(meta: Meta | None) -> tuple[str, str]:
+    if meta is None:
+        return "never", "never"
+    return _shown(meta.expires), "expired" if meta.expired else _shown(meta.remaining)
 
 
 def _cell(data: bytes, encoding: Encoding) -> str:
@@ -405,7 +360,3 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return "; ".join(str(item) for item in value)
     return "never" if value is None else str(value)
-
-
-if __name__ == "__main__":
-    app()

@@ -22,7 +22,8 @@ RESERVED = b"\x00lapse/"
 
 
 def check_key(key: bytes) -> bytes:
-    if not isinstance(key, bytes):
+    """A class derived from bytes is refused: comparing it, under the store's lock, could run code of the caller's."""
+    if type(key) is not bytes:
         raise InvalidValue("key", key, f"must be bytes, not {type(key).__name__}")
     if not key:
         raise InvalidValue("key", key, "must not be empty")
@@ -31,6 +32,13 @@ def check_key(key: bytes) -> bytes:
     if key.startswith(RESERVED):
         raise InvalidValue("key", key, f"must not begin with {RESERVED!r}, which Lapse keeps for itself")
     return key
+
+
+def check_flag(include_expired: bool) -> bool:
+    """Not something that is meant as a default value, as for `dict.get`."""
+    if not isinstance(include_expired, bool):
+        raise TypeError(f"include_expired must be True or False, not {include_expired!r}; a get has no default value")
+    return include_expired
 
 
 def check_keys(keys: list[bytes]) -> tuple[bytes, bytes]:
@@ -46,7 +54,7 @@ def check_keys(keys: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def check_value(value: bytes) -> bytes:
-    if not isinstance(value, bytes):
+    if type(value) is not bytes:
         raise InvalidValue("value", value, f"must be bytes, not {type(value).__name__}")
     if len(value) > MAX_VALUE_BYTES:
         raise InvalidValue("value", value[:32] + b"...", f"must be at most {MAX_VALUE_BYTES} bytes")

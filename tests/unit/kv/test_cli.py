@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from lapse.cli import main
-from lapse.cli.kv import app
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 pytest.importorskip("rocksdict", reason="needs the extra kv")
 
 
+class Result(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
 def lapse_kv(*args: str, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(app, list(args), input=stdin)
+    with CliRunner().isolation(input=stdin) as (out, err, _):
+        code = main(["kv", *args])
+        sys.stderr.flush()
+        return Result(code, out.getvalue().decode(), err.getvalue().decode())
 
 
 @pytest.fixture(params=["rocksdb", "slatedb"])
@@ -101,7 +111,13 @@ def test_errors_are_one_line_and_a_code(url: str, args: list[str], code: int, me
     result = lapse_kv(*(arg.format(url) for arg in args))
     assert result.exit_code == code
     assert message in result.stderr
-    assert "Traceback" not in result.output
+    assert "Traceback" not in result.stderr
+
+
+def test_a_value_cannot_write_to_the_terminal(url: str) -> None:
+    lapse_kv("put", url, "k", "\x1b]0;owned\x07")
+    shown = lapse_kv("scan", url).stdout
+    assert "\\x1b]0;owned\\x07" in shown and "\x1b" not in shown
 
 
 def test_preview_pause_and_history(url: str) -> None:
