@@ -46,6 +46,7 @@ PAGES = {
         "operations.md",
         "fleet.md",
         "notifications.md",
+        "clients.md",
         "console.md",
         "metrics.md",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -47,9 +48,11 @@ if TYPE_CHECKING:
     from lapse.app.policyfile import Plan, PolicyFile, Problem
     from lapse.app.preview import Preview
     from lapse.app.receivers import Receiver
+    from lapse.app.requests import RequestDesk
     from lapse.metrics import Metrics
     from lapse.runner.events import Listener
     from lapse.runner.jobs import JobKeeper
+    from lapse.runner.service import Service
     from lapse.runner.worker import RunResult, Worker
 
 PACE_JOBS = 50
@@ -57,6 +60,8 @@ PACE_JOBS = 50
 
 FIRST_RUNS_TOLD = 50
 """More tables than this are not looked at again after they were declared together: the plan has told what it knows."""
+
+log = logging.getLogger(__name__)
 
 
 class Lapse(Observer):
@@ -268,12 +273,22 @@ class Lapse(Observer):
         `worker()` made, so that another thread can stop it.
         """
         worker = worker or self.worker(listener)
+        self._do_what_was_asked()
         only = None if table is None else self._stored(table)
         if confirm:
             # The run itself reads them, too, but what they declare is to be confirmed before it.
             worker.read_comments()
             self.confirm(only)
         return worker.run(only)
+
+    def _do_what_was_asked(self) -> None:
+        """From the database's own client: a run from cron is a worker, too."""
+        if not self.engine.features.client_requests:
+            return
+        try:
+            self._desk().run_once()
+        except (CatalogMissing, NotPermitted) as error:
+            log.debug("requests: %s", error.message)
 
     def worker(self, listener: Listener | None = None, *, receivers: Sequence[Receiver] = ()) -> Worker:
         """What this object shows of the server's gauges is from then on what that worker goes by.
@@ -282,10 +297,17 @@ class Lapse(Observer):
         """
         from lapse.runner.worker import Worker
 
-        services = [self.notifier(receivers)] if receivers else []
+        services: list[Service] = [self.notifier(receivers)] if receivers else []
+        if self.engine.features.client_requests:
+            services.append(self._desk())
         worker = Worker(self.catalog, listener, gate_sql=self._gate_sql, services=services)
         self._controller = worker.controller
         return worker
+
+    def _desk(self) -> RequestDesk:
+        from lapse.app.requests import RequestDesk
+
+        return RequestDesk(self.catalog, self._control, self.preview)
 
     def notifier(self, receivers: Sequence[Receiver]) -> Notifier:
         """Tells `receivers` what needs a person; `run_once` does so once."""

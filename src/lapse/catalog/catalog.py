@@ -94,10 +94,12 @@ class Catalog:
             version = self._version(connection)
             if version is None:
                 migrations.install(connection)
+                self.engine.install_client(connection)
                 return
             migrations.check(version)
             if version < VERSION:
                 migrations.upgrade(connection, version)
+                self.engine.install_client(connection)
 
     def _upgrade(self, connection: Connection) -> int | None:
         """Upgrade an older catalog, in a transaction of its own; returns the version that is there then.
@@ -114,6 +116,7 @@ class Catalog:
             version = self._version(connection)
             if version is not None and version < VERSION:
                 migrations.upgrade(connection, version)
+                self.engine.install_client(connection)
         return VERSION
 
     def check_again(self) -> None:

@@ -169,6 +169,10 @@ def _indexes(connection: Connection) -> None:
                 index.create(connection)
 
 
+def _client(connection: Connection) -> None:
+    """What people call from the database's own client is the engine's: `Engine.install_client`."""
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -180,7 +184,7 @@ def _create(connection: Connection, table: Table) -> None:
     if connection.dialect.name == "postgresql":
         names = {"schema": where, "model": schema.job.name, "table": table.name}
         for grant in connection.execute(text(_GRANTS), names).scalars().all():
-            connection.exec_driver_sql(grant.replace("%", "%%"), {})
+            connection.exec_driver_sql(grant.replace("%", "%%"), {"unused": None})
 
 
 _GRANTS = """
@@ -192,5 +196,5 @@ _GRANTS = """
      WHERE n.nspname = :schema AND c.relname = :model AND a.grantee <> c.relowner
        AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')"""
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events, 4: _indexes}
+STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events, 4: _indexes, 5: _client}
 """Version → what leads to the next one."""

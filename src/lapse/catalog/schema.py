@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 5
+VERSION = 6
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255

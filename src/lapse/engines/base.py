@@ -25,6 +25,7 @@ from lapse.engines.values import (
     STATEMENT_SECONDS,
     Advice,
     Batch,
+    ClientRequest,
     Consequences,
     Declared,
     Expiring,
@@ -37,7 +38,7 @@ from lapse.engines.values import (
     Target,
     Touched,
 )
-from lapse.errors import Blocked, DatabaseError, LapseError
+from lapse.errors import Blocked, DatabaseError, LapseError, TableNotFound
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path
 from lapse.model.policy import Policy
@@ -188,6 +189,28 @@ class Engine(ABC):
 
     def prepare_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there is something to do
         """Make room for the catalog, inside the transaction that installs it; one process at a time gets past here."""
+
+    # From the database's own client
+
+    def install_client(self, connection: Connection) -> None:  # noqa: B027 - only where there are functions
+        """Make what people call from the database's own client, inside the transaction that installs the catalog."""
+
+    def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
+        """What people have asked for and no worker has done yet, the oldest first."""
+        return []
+
+    def claim_request(self, connection: Connection, request: ClientRequest) -> bool:
+        """False if another worker was faster."""
+        return False
+
+    def requested_table(self, connection: Connection, request: ClientRequest) -> tuple[TableName, str]:
+        """The table and its owner. Raises NotPermitted where the role that asked does not own the table now."""
+        raise TableNotFound("there are no requests here")
+
+    def finish_request(  # noqa: B027 - only where there are functions
+        self, connection: Connection, request: ClientRequest, state: str, answer: str
+    ) -> None:
+        """Say what became of a request."""
 
     # Tables
 
@@ -517,6 +540,7 @@ __all__ = [
     "Advice",
     "Batch",
     "Checkpoint",
+    "ClientRequest",
     "Condition",
     "Consequences",
     "Declared",

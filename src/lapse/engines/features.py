@@ -66,3 +66,6 @@ class Features:
 
     judges_by_own_clock: bool = False
     """Does the server itself refuse to delete a row that has not expired by its own clock, whatever the cutoff?"""
+
+    client_requests: bool = False
+    """Can people ask for TTL from the database's own client, by functions in the catalog's schema?"""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from lapse.engines.condition import Condition
 from lapse.model.expression import Node
@@ -231,3 +233,14 @@ class Gauge:
     counter: bool = False
     note: str | None = None
     settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientRequest:
+    """What a role has asked for from the database's own client; `relation` and `requested_by` are the server's ids."""
+
+    id: int
+    command: str
+    relation: int
+    arguments: Mapping[str, Any]
+    requested_by: int

@@ -38,6 +38,7 @@ from lapse.engines.postgres import (
     advice,
     calling,
     checks,
+    client,
     condition,
     errors,
     footprints,
@@ -65,7 +66,7 @@ from lapse.engines.postgres.delete import IndexDeleter, Work
 from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
 from lapse.engines.postgres.partition_drop import PartitionDeleter
 from lapse.engines.postgres.session import TransactionStatus
-from lapse.engines.values import Stray
+from lapse.engines.values import ClientRequest, Stray
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
@@ -120,6 +121,7 @@ class PostgresEngine(Engine):
         short_seconds=0.002,
         gentle_share=0.2,
         rows_per_task=500_000,
+        client_requests=True,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -221,6 +223,21 @@ class PostgresEngine(Engine):
 
     def check_catalog(self, connection: Connection) -> None:
         home.check(connection)
+
+    def install_client(self, connection: Connection) -> None:
+        client.install(connection)
+
+    def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
+        return client.waiting(connection)
+
+    def claim_request(self, connection: Connection, request: ClientRequest) -> bool:
+        return client.claim(connection, request)
+
+    def requested_table(self, connection: Connection, request: ClientRequest) -> tuple[TableName, str]:
+        return client.requested_table(connection, request)
+
+    def finish_request(self, connection: Connection, request: ClientRequest, state: str, answer: str) -> None:
+        client.finish(connection, request, state, answer)
 
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         return gauges.read(connection, settings)
