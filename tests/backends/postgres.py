@@ -60,10 +60,16 @@ def server_account() -> pwd.struct_passwd | None:
 class Cluster:
     """A PostgreSQL cluster in a temporary directory."""
 
+    _copy: Path | None = None
+
     def __init__(self, binaries: Path, settings: dict[str, str] | None = None, *, on_disk: bool = False) -> None:
         account = server_account()
         assert account is not None
         self._account = account
+        if not _is_open_to_all(binaries):
+            # A place that only root can enter; the server is run by another account.
+            self._copy = Path(tempfile.mkdtemp(prefix="lapse-pg-programs-"))
+            binaries = _copy_wheel(binaries, self._copy)
         self._binaries = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="lapse-pg-", dir=None if on_disk else quick_folder()))
         os.chown(self.folder, account.pw_uid, account.pw_gid)
@@ -134,6 +140,8 @@ class Cluster:
     def close(self) -> None:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._copy is not None:
+            shutil.rmtree(self._copy)
 
 
 class PostgresBackend(Backend):
@@ -145,11 +153,6 @@ class PostgresBackend(Backend):
     def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
-        self._copy: Path | None = None
-        if not _is_open_to_all(binaries):
-            # A checkout that only root can enter; the server is run by somebody else.
-            self._copy = Path(tempfile.mkdtemp(prefix="lapse-pg-programs-"))
-            binaries = _copy_wheel(binaries, self._copy)
         self.cluster = Cluster(binaries)
         self._admin = psycopg.connect(self.cluster.url(), autocommit=True)
         # Since version 15 every block of the template is written to the log otherwise, which takes five times as long.
@@ -200,8 +203,6 @@ class PostgresBackend(Backend):
     def close(self) -> None:
         self._admin.close()
         self.cluster.close()
-        if self._copy is not None:
-            shutil.rmtree(self._copy)
 
     def veto(self, table: str, condition: str) -> tuple[str, ...]:
         return (

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from threading import Timer
 from time import monotonic, sleep
 
 import pytest
@@ -10,8 +14,12 @@ import pytest
 from lapse.app import Lapse
 from lapse.app.doctor.finding import Finding, Level
 from lapse.app.records import job_record
-from lapse.errors import LapseError, Unsupported
-from lapse.model.job import JobStatus, PathKind
+from lapse.engines.base import Declared, Target
+from lapse.errors import Blocked, DatabaseError, Interrupted, LapseError, Unsupported
+from lapse.model.interval import DAY, Interval
+from lapse.model.job import JobStatus, KeyRange, PathKind
+from lapse.model.policy import Policy
+from lapse.model.table import TableName
 from tests.backends.tidb import TidbServer
 
 Client = Callable[..., list[tuple[object, ...]]]
@@ -109,6 +117,35 @@ def test_a_run_that_was_killed_is_made_good_by_the_next(db: Lapse, client: Clien
     assert "TTL_JOB_INTERVAL='2h'" in _created(client) and client("SELECT count(*) FROM events") == [(2,)]
     (status,) = db.status()
     assert status.native["tidb_ttl_jobs"] >= 1
+
+
+def test_a_run_that_ends_before_tidb_has_begun(db: Lapse, client: Client) -> None:
+    client(EVENTS, ROWS)
+    db.execute(TTL)
+    # TiDB has then just run a job, and starts no other for a minute.
+    assert len(db.run("events").jobs) == 1
+    target = _target(db)
+    for meanwhile, error in ((None, Interrupted), ("TTL_ENABLE = 'OFF'", DatabaseError), ("REMOVE TTL", DatabaseError)):
+        deleter = db.engine.deleter(target, KeyRange(), None)
+        ending = deleter.interrupt if meanwhile is None else partial(client, f"ALTER TABLE events {meanwhile}")
+        Timer(1, ending).start()
+        with pytest.raises(error):
+            deleter.step(100, lambda connection, batch: None)
+        assert "TTL_JOB_INTERVAL='1m'" not in _created(client)
+    # What the database cannot spare, it is not asked to delete.
+    held = replace(target, condition=replace(target.condition, required=("id <> 3",)))
+    with pytest.raises(Blocked, match="TiDB"):
+        db.engine.deleter(held, KeyRange(), None)
+
+
+def _target(db: Lapse) -> Target:
+    now = datetime.now(UTC)
+    with db.engine.connection() as connection:
+        table = db.engine.describe(connection, TableName("events"))
+        declared = Declared(table=table, policy=Policy(column="c", interval=Interval(micros=30 * DAY)))
+        condition = db.engine.condition(connection, declared, now)
+        path = db.engine.choose_path(connection, declared, now, condition)
+    return Target(declared=declared, cutoff=now, condition=condition, path=path)
 
 
 def test_a_pause_switches_it_off(db: Lapse, client: Client) -> None:

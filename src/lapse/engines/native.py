@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Condition, Deleter, Engine
 from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
-from lapse.errors import Drift
+from lapse.errors import Blocked, Drift
+from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableName
@@ -220,6 +221,12 @@ class NativeFirst(Engine):
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         if _is_chosen(target):
+            if target.condition.required:
+                raise Blocked(
+                    BlockCode.PARTS_MISSING,
+                    f"{self.native.name}'s own TTL deletes every expired row, those that are to stay included",
+                    hint=f"stop it: ALTER TABLE {target.declared.table.name} RESET (ttl)",
+                )
             return self.native.run(target)
         if self.native.serves_all:
             raise Drift(f"{self.native.name} itself deletes the rows of table {target.declared.table.name}")

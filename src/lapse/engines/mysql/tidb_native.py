@@ -202,7 +202,8 @@ class NativeRun(Deleter):
                     checkpoint(connection, Batch())
                 self._begin(connection)
             try:
-                while monotonic() < until:
+                # The interval is the policy's again before the runner gets a turn.
+                while monotonic() < until or self._hurried_at is not None:
                     report = self._look(connection)
                     if report is not None:
                         return self._count(connection, report, checkpoint)
@@ -229,6 +230,9 @@ class NativeRun(Deleter):
         """None as long as it is not over."""
         newest = self._newest(connection)
         if newest is None or newest.id == self._before:
+            found = tidb_jobs.read(connection, self._name)
+            if found is None or not found.enabled or not found.expires_like(self._policy):
+                raise DatabaseError(f"another client has switched the TTL of table {self._name} off, or changed it")
             if self._hurried_at is not None and monotonic() - self._hurried_at > START_SECONDS:
                 raise DatabaseError(
                     f"TiDB has not started a TTL job for {self._name} in {START_SECONDS:.0f} s",
@@ -243,9 +247,9 @@ class NativeRun(Deleter):
         return None if number is None else tidb_jobs.newest(connection, number)
 
     def _calm_down(self, connection: Connection) -> None:
-        """The interval that the policy has; where this is not reached, the check of the next run says so."""
-        if self._hurried_at is not None and not connection.invalidated:
-            self._hurried_at = None
+        """The interval that the policy has. Where this is not reached, the next run does it."""
+        hurried, self._hurried_at = self._hurried_at is not None, None
+        if hurried and not connection.invalidated and tidb_jobs.read(connection, self._name) is not None:
             _alter(connection, self._name, f"TTL_JOB_INTERVAL = '{tidb.every(self._policy).to_go()}'")
 
     def _count(self, connection: Connection, report: Report, checkpoint: Checkpoint) -> Batch:
