@@ -282,6 +282,10 @@ class Engine(ABC):
         creating the table. Raises NotPermitted where only the owner of the table can declare one."""
         return None
 
+    def one_look(self, connection: Connection) -> AbstractContextManager[None]:
+        """For several looks at tables, one after the other; where each would have a transaction, they share one."""
+        return nullcontext()
+
     def briefly(self, connection: Connection) -> AbstractContextManager[None]:
         """Inside, no statement of this connection's transaction waits for a lock for more than a second."""
         return nullcontext()

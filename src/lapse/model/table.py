@@ -111,7 +111,7 @@ class Reference:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """`key` are the columns batches page by; empty where the engine has a physical row address. `summaries` are indexes
-    that tell which blocks cannot hold a value (BRIN)."""
+    that tell which blocks cannot hold a value (BRIN). `id` is the server's own number for it, where it has one."""
 
     name: TableName
     kind: TableKind
@@ -123,6 +123,7 @@ class Table:
     referenced_by: tuple[Reference, ...] = ()
     comment: str | None = None
     partitions: tuple[str, ...] = field(default=())
+    id: str | None = field(default=None, compare=False)
 
     def column(self, name: str) -> Column | None:
         """The column of that name; an exact match wins over one that differs in case only."""

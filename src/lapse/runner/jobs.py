@@ -305,7 +305,7 @@ class JobKeeper:
         return False
 
     def _plan(self, stored: StoredPolicy, physical: PhysicalTable) -> tuple[Declared, datetime, Path, list[KeyRange]]:
-        with self._engine.connection() as connection:
+        with self._engine.connection() as connection, self._engine.one_look(connection):
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
             cutoff = self._engine.now(connection)

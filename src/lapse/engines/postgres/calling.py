@@ -8,7 +8,7 @@ search path is set again in the message of the call; and the session is discarde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Declared
 from lapse.engines.buckets import bucket
-from lapse.engines.postgres import condition, reads
-from lapse.engines.postgres.inspect import rows
+from lapse.engines.postgres import condition, inspect, reads
+from lapse.engines.postgres.inspect import Heap, rows
 from lapse.engines.postgres.names import (
     BATCH_FUNCTION,
     literal,
@@ -149,9 +149,18 @@ def find(connection: Connection, name: TableName, expiry: str = "") -> BatchFunc
 
     Raises Blocked where a superuser would run what another role has written, and Drift where there is no such table.
     """
+    (found,) = inspect.together(connection, _query(name, expiry))
+    return _function_of(name, found)
+
+
+def _query(name: TableName, expiry: str = "") -> inspect.Asked:
     root = TableName(name.name, name.schema)
-    values = {"prefix": BATCH_FUNCTION, "root": relation(root), "part": relation(name), "expiry": expiry}
-    for row in rows(connection, _FIND, values):
+    return _FIND, {"prefix": BATCH_FUNCTION, "root": relation(root), "part": relation(name), "expiry": expiry}
+
+
+def _function_of(name: TableName, found: Sequence[Mapping[str, Any]]) -> BatchFunction | None:
+    root = TableName(name.name, name.schema)
+    for row in found:
         if row["function"] is None or not row["may"]:
             return None
         if row["function_owner"] != row["owner"]:
@@ -190,15 +199,18 @@ def _mark(marks: str, partition: str | None) -> str:
     return next(iter([*special, *common]), "")
 
 
-def require(connection: Connection, table: Table) -> BatchFunction:
-    found = find(connection, table.name)
+def require(connection: Connection, table: Table) -> tuple[BatchFunction, Heap]:
+    """The function of a physical table, and what matters for deleting there."""
+    heap, functions = inspect.together(connection, inspect.heap_query(table.name), _query(table.name))
+    shape = inspect.heap_of(table.name, heap)
+    found = _function_of(table.name, functions)
     if found is None:
         raise Blocked(
             BlockCode.PRIVILEGE,
             f"this role may not execute the batch function of table {table.name}",
             hint="`lapse doctor` prints the GRANT that is missing",
         )
-    return found
+    return found, shape
 
 
 def read(

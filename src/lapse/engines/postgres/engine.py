@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -208,6 +208,9 @@ class PostgresEngine(Engine):
             with self.errors(), locks.given_up_soon(), session.transaction(connection, locks.BRIEFLY):
                 yield
 
+    def one_look(self, connection: Connection) -> AbstractContextManager[None]:
+        return self._looking(connection)
+
     # The catalog's home
 
     @contextmanager
@@ -314,6 +317,8 @@ class PostgresEngine(Engine):
         return Place(incarnation=str(found), endpoint=endpoint_of(self.database.url))
 
     def table_id(self, connection: Connection, table: Table) -> str | None:
+        if table.id is not None:
+            return table.id
         found = inspect.relation_row(connection, table.name)
         return None if found is None else str(found["oid"])
 
@@ -483,8 +488,7 @@ class PostgresEngine(Engine):
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
         with self.connection() as connection:
-            heap = inspect.heap(connection, table.name)
-            found = calling.require(connection, table)
+            found, heap = calling.require(connection, table)
         work = Work(
             table=table,
             function=found,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, USER_PATH, own_name, quote, relation
+from lapse.engines.postgres import session
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, USER_PATH, literal, own_name, quote, relation
 from lapse.engines.values import Stray, TableComment
 from lapse.errors import Drift, NotPermitted, TableNotFound
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
@@ -174,18 +177,19 @@ def describe(connection: Connection, name: TableName) -> Table:
     elif found["relpersistence"] == "t":
         kind = TableKind.TEMPORARY
     oid = {"oid": found["oid"]}
-    indexes = rows(connection, _INDEXES, oid)
+    columns, indexes, references = together(connection, (_COLUMNS, oid), (_INDEXES, oid), (_REFERENCES, oid))
     primary = next((tuple(row["columns"]) for row in indexes if row["indisprimary"]), ())
     full = TableName(str(found["relname"]), schema)
     return Table(
         name=full if name.partition is None else replace(name, schema=name.schema or schema),
         kind=kind,
-        columns=tuple(_column(row) for row in rows(connection, _COLUMNS, oid)),
+        columns=tuple(_column(row) for row in columns),
         primary_key=primary,
         indexes=tuple(_index(row) for row in indexes if row["amname"] == "btree"),
         summaries=tuple(_index(row) for row in indexes if row["amname"] == "brin"),
-        referenced_by=tuple(_reference(row) for row in rows(connection, _REFERENCES, oid)),
+        referenced_by=tuple(_reference(row) for row in references),
         comment=found["comment"],
+        id=str(found["oid"]),
     )
 
 
@@ -261,7 +265,7 @@ DENSITY = """
                         WHERE a.attrelid = c.oid AND a.attnum > 0)) END"""
 """SQL: rows per block of the table c. Before the first ANALYZE it is guessed from the columns, as the planner does."""
 
-_HEAP = f"""
+HEAP = f"""
     SELECT {DENSITY} AS rows_per_block,
            c.relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
                                      WHERE tgrelid = c.oid AND tgtype & 11 = 11) AS has_row_triggers,
@@ -274,12 +278,16 @@ _HEAP = f"""
       FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
 
 
-def heap(connection: Connection, name: TableName) -> Heap:
-    found = next(iter(rows(connection, _HEAP, {"name": relation(name)})), None)
-    if found is None:
+def heap_query(name: TableName) -> Asked:
+    return HEAP, {"name": relation(name)}
+
+
+def heap_of(name: TableName, found: Sequence[Mapping[str, Any]]) -> Heap:
+    """What `heap_query` has found."""
+    if not found:
         what = f"partition {name.partition} of table {TableName(name.name, name.schema)}" if name.partition else name
         raise Drift(f"{what} does not exist any more")
-    return Heap(**found)
+    return Heap(**found[0])
 
 
 def comments(connection: Connection) -> list[TableComment]:
@@ -336,6 +344,20 @@ def _marked(row: dict[str, Any]) -> Stray:
 
 def rows(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.exec_driver_sql(sql, parameters).mappings()]
+
+
+Asked = tuple[str, Mapping[str, object]]
+_PLACE = re.compile(r"%(?:%|\((\w+)\)s)")
+
+
+def together(connection: Connection, *asked: Asked) -> list[list[dict[str, Any]]]:
+    """What several queries find, each as `rows` does, in one message."""
+    written = (_PLACE.sub(partial(_filled, values), sql) for sql, values in asked)
+    return session.results(connection, "; ".join(written))
+
+
+def _filled(values: Mapping[str, object], place: re.Match[str]) -> str:
+    return "%" if place[1] is None else literal(str(values[place[1]]))
 
 
 def _column(row: dict[str, Any]) -> Column:

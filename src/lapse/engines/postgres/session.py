@@ -10,7 +10,7 @@ that no pooler shares.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import cache
@@ -162,23 +162,45 @@ def begin(connection: Connection, settings: Mapping[str, str] | None = None, *, 
 
 def send(connection: Connection, sql: str) -> Any:
     """Several statements in one message; returns the first column of the first row of the last that has rows."""
+    found: Any = None
+
+    def read(cursor: Any) -> None:
+        nonlocal found
+        found = cursor.fetchone()
+
+    _in_one_message(connection, sql, read)
+    return None if found is None else found[0]
+
+
+def _in_one_message(connection: Connection, sql: str, read: Callable[[Any], None]) -> None:
+    """`read` is given a cursor for each statement that has rows."""
     import psycopg
 
     raw: Any = connection.connection.driver_connection
-    found = None
     try:
         with raw.cursor() as cursor:
             cursor.execute(sql)
             while True:
                 if cursor.description is not None:
-                    found = cursor.fetchone()
+                    read(cursor)
                 if not cursor.nextset():
                     break
     except psycopg.Error as error:
         if raw.closed:
             connection.invalidate(error)
         raise DBAPIError(sql, None, error, connection_invalidated=bool(raw.closed)) from error
-    return None if found is None else found[0]
+
+
+def results(connection: Connection, sql: str) -> list[list[dict[str, Any]]]:
+    """The rows of each of several queries in one message."""
+    found: list[list[dict[str, Any]]] = []
+
+    def read(cursor: Any) -> None:
+        names = [column.name for column in cursor.description]
+        found.append([dict(zip(names, row, strict=True)) for row in cursor.fetchall()])
+
+    _in_one_message(connection, sql, read)
+    return found
 
 
 def set_locally(settings: Mapping[str, str]) -> list[str]:
