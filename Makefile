@@ -11,7 +11,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 3 ? 4 : n + 1 )
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help demo test mysql tidb matrix check chaos galera bench bench-full docs servers fetched clean
+.PHONY: help demo test mysql tidb matrix django check chaos galera bench bench-full docs servers fetched clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -38,6 +38,17 @@ tidb: $(STAMP) ## build tidb-server into the user's cache, once (ten minutes of 
 matrix: $(STAMP) servers ## conformance and engine tests on every server that README names; writes docs/engines.md
 	$(BIN)/python -m tests.matrix -n $(JOBS) $(ARGS)
 
+DJANGOS ?= 4.2 5.2
+django: $(STAMP) servers fetched ## the tests of Django under each of its supported versions, in environments of their own
+	@grep -vi '^django==' constraints.txt > .venv/without-django.txt; \
+	for version in $(DJANGOS); do \
+	  echo "Django $$version"; test -x .venv-django-$$version/bin/python || $(PYTHON) -m venv .venv-django-$$version; \
+	  .venv-django-$$version/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/without-django.txt \
+	    -e ".[$(EXTRAS)]" "django==$$version.*" \
+	    $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])") \
+	    && .venv-django-$$version/bin/python -m pytest -n $(JOBS) tests/django -m "slow or not slow" $(ARGS) || exit 1; \
+	done
+
 chaos: $(STAMP) servers fetched ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
 
@@ -57,7 +68,7 @@ docs: $(STAMP) ## write the parts of docs/ that the code knows best, and the sit
 	$(BIN)/python docs/build.py site
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-django-* dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The dependency group is read here because older versions of pip do not know the word.

@@ -32,6 +32,7 @@ PAGES = {
         "guides/outbox.md",
         "guides/gdpr.md",
         "guides/per-tenant.md",
+        "guides/django.md",
         "guides/orm.md",
         "guides/in-process.md",
         "guides/from-pg-cron.md",

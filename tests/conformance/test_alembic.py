@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Connection, create_engine, make_url, text
 
+from lapse.catalog import catalog, migrations, schema
 from tests.conformance.harness import Harness
 
 contrib = pytest.importorskip("lapse.contrib.alembic")
@@ -195,4 +196,22 @@ def test_renamed_and_dropped_tables_take_their_policies_along(h: Harness, connec
     assert h.owner.run("happenings").complete
     operations.drop_table("happenings")
     connection.commit()
+    assert h.owner.policies() == []
+
+
+def test_an_older_catalog_is_upgraded_in_the_migrations_transaction(
+    h: Harness, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another connection it would wait for the locks of this one."""
+    h.events()
+    ran: list[str] = []
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(catalog, "VERSION", schema.VERSION)
+    monkeypatch.setitem(migrations.STEPS, schema.VERSION - 1, lambda bound: ran.append("step"))
+    connection.exec_driver_sql("BEGIN" if h.features.time_types is False else "SELECT 1")
+    connection.execute(text("UPDATE events SET ts = NULL"))
+    operations: Any = Operations(MigrationContext.configure(connection))
+    operations.reset_ttl("events")
+    connection.commit()
+    assert ran == ["step"]
     assert h.owner.policies() == []

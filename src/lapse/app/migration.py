@@ -31,6 +31,7 @@ class Migration:
         self._manager = PolicyManager(catalog)
         self._mover = Mover(catalog, self._manager)
         self._connection = connection
+        self._is_upgraded = False
 
     def full_name(self, name: TableName) -> TableName:
         """As the database spells it. Raises TableNotFound."""
@@ -154,6 +155,9 @@ class Migration:
         connection = self._catalog.bind(self._connection.execution_options(no_parameters=True))
         try:
             with self._engine.errors(), self._engine.atomic(connection), self._engine.bookkeeping(connection):
+                if not self._is_upgraded:
+                    self._catalog.upgrade(connection)
+                    self._is_upgraded = True
                 yield
         finally:
             connection.execution_options(**options)

@@ -101,6 +101,12 @@ class Catalog:
                 migrations.upgrade(connection, version)
                 self.engine.install_client(connection)
 
+    def upgrade(self, connection: Connection) -> None:
+        """Upgrade a catalog that is there, inside the caller's transaction, whose locks another one would wait for."""
+        version = self._version(connection)
+        if version is not None and version != VERSION:
+            self.ensure(connection)
+
     def _upgrade(self, connection: Connection) -> int | None:
         """Upgrade an older catalog, in a transaction of its own; returns the version that is there then.
 

@@ -1,1 +1,1 @@
-"""Lapse inside other tools: SQLAlchemy's metadata, Alembic's migrations."""
+"""Lapse inside other tools: SQLAlchemy's metadata, Alembic's migrations, Django."""

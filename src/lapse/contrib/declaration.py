@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from lapse.errors import UsageError
-from lapse.model import knobs
+from lapse.model import interval, knobs
 from lapse.model.interval import Interval
 from lapse.model.suggestion import suggest_or_list
 
@@ -44,7 +44,17 @@ def keys(
         if name not in PARAMETERS:
             raise UsageError(f"{place}: {name} is not known", hint=suggest_or_list(name, PARAMETERS, "known:"))
         found[f"ttl_{name}"] = value if isinstance(value, bool | int) else text(value)
+    for name, given in found.items():
+        _check(name, given)
     return found
+
+
+def _check(name: str, value: str | int | bool) -> None:
+    """Raises InvalidValue. An expression is read once it is known what its table has."""
+    if name == "after":
+        interval.parse(str(value), name=name)
+    elif name not in ("column", "ttl_expiration_expression"):
+        knobs.find(name).parse(knobs.write(value), name)
 
 
 def text(value: Value) -> str:
