@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -184,3 +185,24 @@ class TestMerge:
         with pytest.raises(InvalidValue):
             store.merge(b"n", b"1")
         assert store.get(b"n") is None
+
+
+def test_another_ttl_for_every_row(store: Store, clock: ManualClock) -> None:
+    """Each is kept to the millisecond, by reads and by the purges that look for what has expired."""
+    count = 1_500
+
+    def put_each(rows: list[Any]) -> None:
+        for row in rows:
+            store.put(*row)
+
+    writes: list[Callable[[list[Any]], object]] = [store.put_many, put_each]
+    for write in writes:
+        lives = [timedelta(milliseconds=i + 1) for i in range(count)]
+        rows = [(b"k%04d" % i, b"v", life if i % 2 else clock.now() + life) for i, life in enumerate(lives)]
+        write(rows)
+        for passed in (count // 3, count // 3):
+            clock.advance(timedelta(milliseconds=passed))
+            expected = [key for key, _ in store.scan()]
+            store.purge()
+            assert [key for key, _ in store.scan(include_expired=True)] == expected
+        assert expected == [b"k%04d" % i for i in range(count // 3 * 2, count)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from lapse.errors import Refused, StoreClosed, Unsupported
 from lapse.kv.clock import StoreClock, end_of
@@ -13,11 +13,13 @@ from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
 from lapse.kv.row import TOMBSTONE, VALUE, Row, header, unpack
-from lapse.kv.ttl import Duration, Ttl, TtlLike, expiry_ms, read_duration
+from lapse.kv.ttl import DAY_S, Duration, Ttl, TtlLike, expiry_ms, instant_ms, read_duration
 from lapse.kv.units import Group, Written
 from lapse.kv.url import StoreUrl
 
-_KEPT_DURATIONS = 1_000
+_KEPT_DURATIONS = 10_000
+_USUAL_MS = 100 * 365 * DAY_S * 1000
+"""A TTL below this ends before the year 10000."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +77,14 @@ class State:
         return stamp
 
     def expiry_ms(self, ttl: TtlLike, now_ms: int) -> int:
-        if type(ttl) is str or type(ttl) is timedelta:
+        """Every row may have another TTL: the usual ones take no more than some arithmetic."""
+        if type(ttl) is timedelta:
+            millis = (ttl.days * DAY_S + ttl.seconds) * 1000 - (-ttl.microseconds // 1000)
+            if 0 < millis < _USUAL_MS:
+                return now_ms + millis
+        elif type(ttl) is datetime:
+            return instant_ms(ttl, now_ms)
+        if type(ttl) is str:
             known = self._durations.get(ttl)
             if known is None:
                 known = read_duration(ttl)

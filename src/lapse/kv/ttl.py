@@ -16,6 +16,7 @@ NEVER_MS = 2**63 - 1
 MAX_EXPIRY_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: beyond it an expiry could not be shown."""
 
+DAY_S = 86_400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -86,7 +87,7 @@ def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
     if ttl is Ttl.NO_EXPIRY:
         return NEVER_MS
     if isinstance(ttl, datetime):
-        return _instant_ms(ttl, now_ms)
+        return instant_ms(ttl, now_ms)
     if isinstance(ttl, str | timedelta | Interval):
         return read_duration(ttl).expiry_ms(now_ms)
     raise InvalidValue(
@@ -98,14 +99,15 @@ def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
 
 def to_millis(moment: datetime) -> int:
     """Milliseconds since 1970, rounded down; integers all the way, so that no expiry moves by a rounding."""
-    return (moment - _EPOCH) // _MICROSECOND // MILLISECOND
+    since = moment - _EPOCH
+    return (since.days * DAY_S + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def from_millis(millis: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=millis)
 
 
-def _instant_ms(moment: datetime, now_ms: int) -> int:
+def instant_ms(moment: datetime, now_ms: int) -> int:
     if moment.tzinfo is None:
         raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
     millis = to_millis(moment)

@@ -80,9 +80,13 @@ class Written:
     def group(self, expires_ms: int) -> Group:
         """The group for rows with this expiry; it counts them as written."""
         number = -1 if expires_ms == NEVER_MS else max(0, (expires_ms - self.base_ms) >> _STEP_BITS).bit_length()
-        group = self.groups.setdefault(number, Group(expires_ms, []))
-        group.min_ms = min(group.min_ms, expires_ms)
-        group.shrink()
+        group = self.groups.get(number)
+        if group is None:
+            group = self.groups[number] = Group(expires_ms, [])
+        elif expires_ms < group.min_ms:
+            group.min_ms = expires_ms
+        if group.keys is not None and len(group.keys) > KEPT_KEYS:
+            group.shrink()
         return group
 
     def note(self, key: bytes, expires_ms: int) -> None:

@@ -18,10 +18,10 @@ from lapse.kv.reads import Chunks
 from lapse.kv.rocksdb.engine import Handle, lapse_errors, load, translate
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.rocksdb.views import Cursor, Pin, PinnedRows
-from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike
-from lapse.kv.units import Written
+from lapse.kv.units import Group, Written
 from lapse.kv.verify import total_bytes
 
 
@@ -140,32 +140,32 @@ class RocksStore(AsyncStore):
         stamp.group.note_many(keys, first, last)
 
     def _put_each(self, batch: Any, rows: Sequence[tuple[bytes, bytes, TtlLike]], now_ms: int) -> None:
-        """Rows with a TTL each."""
-        put, keys = batch.put, [key for key, _, _ in rows]
+        """Rows with a TTL each, few different ones or as many as there are rows."""
+        state, put, keys = self.state, batch.put, [key for key, _, _ in rows]
         first, last = check_keys(keys)
-        stamps = {ttl: self.state.stamp(ttl, now_ms) for ttl in self._distinct_ttls(rows)}
-        heads = {ttl: stamp.head for ttl, stamp in stamps.items()}
+        heads, groups = dict[TtlLike, bytes](), dict[TtlLike, Group]()
         for key, value, ttl in rows:
+            try:
+                head = heads.get(ttl)
+            except TypeError:  # something that cannot be a TTL, which the caller is told
+                state.check_ttl(ttl)
+                raise
+            if head is None:
+                expires_ms = state.expiry_ms(ttl, now_ms)
+                head = heads[ttl] = header(created_ms=now_ms, expires_ms=expires_ms)
+                groups[ttl] = state.written.group(expires_ms)
             if type(value) is not bytes:
                 check_value(value)
-            put(key, heads[ttl] + value)
-        listed = {ttl: stamp.group.keys for ttl, stamp in stamps.items() if stamp.group.keys is not None}
-        if listed:
+            put(key, head + value)
+        distinct = set(groups.values())
+        if any(group.keys is not None for group in distinct):
             for key, _, ttl in rows:
-                if ttl in listed:
-                    listed[ttl].append(key)
-        for stamp in stamps.values():
-            stamp.group.shrink()
-            if stamp.group.keys is None:
-                stamp.group.note_range(first, last)
-
-    def _distinct_ttls(self, rows: Sequence[tuple[bytes, bytes, TtlLike]]) -> set[TtlLike]:
-        try:
-            return {ttl for _, _, ttl in rows}
-        except TypeError:  # something that cannot be a TTL, which the caller is told
-            for _, _, ttl in rows:
-                self.state.check_ttl(ttl)
-            raise
+                if (listed := groups[ttl].keys) is not None:
+                    listed.append(key)
+        for group in distinct:
+            group.shrink()
+            if group.keys is None:
+                group.note_range(first, last)
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)
@@ -269,7 +269,7 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
     """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
     state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
     clock, read_s, acquire, release = state.clock, state.clock.read_s, store.lock.acquire, store.lock.release
-    default, lowest, most = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES
+    default, lowest, most, step_ms = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES, store.mark_step_ms
     known: Any = state.stamps.get
 
     def put(key: bytes, value: bytes, ttl: TtlLike = default) -> None:
@@ -281,8 +281,10 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
             stamp = known(ttl)
             if stamp is None or read_s() >= stamp.ends_s:
                 now_ms = clock.now_ms()
-                state.check_writable()
-                save_mark(now_ms)
+                if state.closed:
+                    state.check_open()
+                if now_ms - state.mark_ms >= step_ms:
+                    save_mark(now_ms)
                 stamp = state.stamp(ttl, now_ms)
             group = stamp.group
             if group.keys is not None:
