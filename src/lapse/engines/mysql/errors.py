@@ -29,6 +29,8 @@ _LOCK_WAIT = 1205
 _LOCKED = frozenset({_LOCK_WAIT, 3572})
 _RETRYABLE = frozenset({1020, 1197, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 3058, 3101})
 """Deadlocks, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
+_RETRYABLE_ON_TIDB = frozenset({8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9007})
+"""Conflicts between transactions, a schema that has changed, and servers of the cluster that are busy."""
 _TOO_SLOW = frozenset({1969, 3024})
 _INTERRUPTED = frozenset({1317, 1028})
 _UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442, 3008})
@@ -39,7 +41,8 @@ _ALREADY_THERE = frozenset({1050, 1060, 1061, 1062})
 _NO_SAVEPOINT = 1305
 _BEING_ALTERED = 1684
 _NOT_LOCKED = 1100
-_DENIED = frozenset({1142, 1143, 1227, 1370, 1419})
+_DENIED = frozenset({1142, 1143, 1227, 1370, 1419, 8121})
+"""The last is TiDB's."""
 _BINLOG_FORMAT = 1665
 _STORAGE_ENGINE = 1296
 _CASCADE_TOO_DEEP = re.compile(r"error 193\b")
@@ -58,7 +61,7 @@ def translate(error: DBAPIError) -> LapseError:
         return TooSlow(text)
     if number in _LOCKED:
         return Locked(f"the database is busy: {text}")
-    if number in _RETRYABLE:
+    if number in _RETRYABLE or number in _RETRYABLE_ON_TIDB:
         return Retryable(f"the database is busy: {text}")
     if number in _INTERRUPTED:
         return Interrupted("the statement was interrupted")

@@ -39,6 +39,9 @@ from lapse.errors import (
         (1290, DatabaseUnavailable),
         (1045, DatabaseUnavailable),
         (1142, NotPermitted),
+        (8121, NotPermitted),
+        (9007, Retryable),
+        (8028, Retryable),
         (1064, DatabaseError),
     ],
 )
