@@ -11,7 +11,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 3 ? 4 : n + 1 )
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help demo test mysql tidb matrix django check chaos galera bench bench-full docs servers fetched clean
+.PHONY: help dist demo test mysql tidb matrix django check chaos galera bench bench-full docs servers fetched clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -66,6 +66,11 @@ bench-full: $(STAMP) servers ## the same with ten million rows; takes hours
 docs: $(STAMP) ## write the parts of docs/ that the code knows best, and the site into site/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/build.py site
+
+dist: $(STAMP) ## build wheel and sdist into dist/ and install the wheel into a fresh environment
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m pytest tests/unit/test_dist.py -m slow $(ARGS)
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .venv-django-* dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

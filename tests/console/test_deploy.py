@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
+from lapse import __version__
 from lapse.cli import app
 from lapse.console.guard import OPEN_PATHS
 from lapse.console.options import TOKEN_VARIABLE
@@ -51,3 +55,60 @@ def test_the_unit_is_a_unit(tmp_path: Path) -> None:
         check=False,
     )
     assert "lapse-worker" not in done.stderr, done.stderr
+
+
+HELM = DEPLOY / "helm"
+NEEDED = ("--set", "image.repository=registry.example/lapse", "--set", "existingSecret=lapse")
+
+
+def _helm(*words: str) -> subprocess.CompletedProcess[str]:
+    """No distribution that the tests run on has Helm, so it is used where it is there."""
+    program = shutil.which("helm") or pytest.skip("helm is not installed")
+    return subprocess.run([program, *words], capture_output=True, text=True, check=False)
+
+
+def test_helm_finds_no_fault_with_the_chart() -> None:
+    done = _helm("lint", "--strict", str(HELM), *NEEDED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_helm_renders_what_was_asked_for() -> None:
+    done = _helm("template", "ttl", str(HELM), *NEEDED, "--set", "serviceMonitor.enabled=true")
+    assert done.returncode == 0, done.stderr
+    kinds = re.findall(r"^kind: (\w+)$", done.stdout, re.MULTILINE)
+    assert sorted(kinds) == ["Deployment", "PodDisruptionBudget", "Service", "ServiceMonitor"]
+    assert set(re.findall(r"path: (/\w+)", done.stdout)) == {*OPEN_PATHS, "/metrics"}
+    without = _helm("template", "ttl", str(HELM), "--set", "image.repository=x")
+    assert "name a Secret with LAPSE_URL" in without.stderr
+
+
+def test_the_chart_fits_its_values_and_the_program() -> None:
+    """What can be seen without Helm."""
+    templates = "".join(path.read_text(encoding="utf-8") for path in sorted((HELM / "templates").iterdir()))
+    values, schema = _text("helm/values.yaml"), json.loads(_text("helm/values.schema.json"))
+    known = set(re.findall(r"^(\w+):", values, re.MULTILINE))
+    assert known == set(schema["properties"]) - {"global"}
+    assert set(re.findall(r"\.Values\.(\w+)", templates)) == known
+    for name in ("image", "service", "serviceMonitor", "disruptionBudget"):
+        used = set(re.findall(rf"\.Values\.{name}\.(\w+)", templates))
+        assert used <= set(schema["properties"][name]["properties"])
+    assert templates.count("{{") == templates.count("}}")
+    begun = len(re.findall(r"\{\{-? *(?:if|with|range|define) ", templates))
+    assert begun == len(re.findall(r"\{\{-? *end *-?\}\}", templates))
+    chart = _text("helm/Chart.yaml")
+    assert f'appVersion: "{__version__}"' in chart
+    group: Any = typer.main.get_command(app)
+    flags = {flag for parameter in group.commands["worker"].params for flag in parameter.opts}
+    assert set(re.findall(r"^ +- (--[a-z-]+)$", templates, re.MULTILINE)) <= flags
+    assert set(re.findall(r"path: (/\w+)", templates)) == {*OPEN_PATHS, "/metrics"}
+    assert TOKEN_VARIABLE in templates
+
+
+def test_the_image_is_made_of_what_is_pinned_and_let_in() -> None:
+    text = _text("Dockerfile")
+    assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE}"}
+    ignored = (DEPLOY.parent / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert next(line for line in ignored if not line.startswith("#")) == "*"
+    copied = {word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for word in line.split()}
+    assert copied == {line.removeprefix("!") for line in ignored if line.startswith("!")}

@@ -211,7 +211,7 @@ def _open(url: URL, options: Options, **how: Any) -> Database:
             # The driver's word for a package that it lacks.
             raise UnsupportedUrl(
                 f"this account cannot log in without another package: {error}",
-                hint="pip install 'lapse-ttl[mysql]', or encrypt the connection: ?ssl_mode=REQUIRED",
+                hint=f"{how_to_install('mysql')}; or encrypt the connection: ?ssl_mode=REQUIRED",
             ) from error
         if (not options.binlog or options.replicas) and Flavour.from_text(raw.server_version).is_tidb:
             raw.close()
