@@ -226,7 +226,7 @@ def test_ranges_hold_every_key_once(h: Harness, case: _Random) -> None:
             rows = ", ".join(f"('2026-01-01', {value})" for value in values)
             connection.exec_driver_sql(f"INSERT IGNORE INTO events VALUES {rows}".replace("%", "%%"))
             walk = _walk(connection)
-            spans = split.ranges(connection, TableName("events"), walk, pieces)
+            spans = split.key_ranges(connection, TableName("events"), walk, pieces)
             assert len(spans) <= pieces
             total = connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
             assert sum(_sizes(connection, walk, [(span.start, span.end) for span in spans])) == total
@@ -240,7 +240,7 @@ def test_two_pieces_are_two_halves(h: Harness) -> None:
     h.sql("ANALYZE TABLE events")
     with h.db.engine.connection() as connection:
         walk = _walk(connection)
-        spans = split.ranges(connection, TableName("events"), walk, 2)
+        spans = split.key_ranges(connection, TableName("events"), walk, 2)
         sizes = _sizes(connection, walk, [(span.start, span.end) for span in spans])
     assert len(sizes) == 2
     assert sum(sizes) == 20_000

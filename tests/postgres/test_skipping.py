@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lapse.engines.postgres import paths
+from lapse.engines.postgres import paths, split
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
@@ -116,7 +116,7 @@ def test_a_look_before_a_job_that_takes_long_is_left_to_the_job(h: Harness, monk
     _log(h)
     h.sql("CREATE INDEX events_ts ON events USING brin (ts)")
     monkeypatch.setattr(paths, "PROBE_MS", 1)
-    monkeypatch.setattr(paths, "PRESCAN_MS", 1)
+    monkeypatch.setattr(split, "PRESCAN_MS", 1)
     job = h.run_one()
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_000 - 1440)
     h.sql("DROP INDEX events_ts")

@@ -43,6 +43,7 @@ from lapse.engines.mysql import (
     forecast,
     gauges,
     inspect,
+    install,
     keys,
     managed,
     myrocks,
@@ -57,13 +58,12 @@ from lapse.engines.mysql import (
 )
 from lapse.engines.mysql.consequences import MysqlKin
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
-from lapse.engines.mysql.names import literal, qualified, quote, source
+from lapse.engines.mysql.names import literal, qualified, source
 from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.engines.mysql.session import Flavour
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
 from lapse.model.blocked import BlockCode
-from lapse.model.expression import Null
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
@@ -401,10 +401,10 @@ class MysqlEngine(Engine):
         return checks.check(connection, declared, previous, self.now(connection))
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        managed.install(connection, declared, previous, self.now(connection))
+        install.install(connection, declared, previous, self.now(connection))
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
-        managed.uninstall(connection, table, policy)
+        install.uninstall(connection, table, policy)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         # A trigger follows its table and keeps its own name.
@@ -454,24 +454,7 @@ class MysqlEngine(Engine):
 
     @looking
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        if isinstance(target.declared.expression, Null):
-            return []
-        if target.path.kind is not PathKind.PHYSICAL:
-            return [KeyRange()]
-        table = target.declared.table
-        if self._finds_nothing(connection, target):
-            return []
-        walk = keys.load(connection, table.name, inspect.key_index(table))
-        return split.ranges(connection, table.name, walk, pieces)
-
-    def _finds_nothing(self, connection: Connection, target: Target) -> bool:
-        """Has nothing expired in this small table? Read without a lock."""
-        name = target.declared.table.name
-        size = paths.table_bytes(connection, name)
-        if size is None or not target.fits_one_scan(size):
-            return False
-        found = connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1")
-        return found.first() is None
+        return split.ranges(connection, target, pieces)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
@@ -559,12 +542,7 @@ class MysqlEngine(Engine):
 
     @looking
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        table = target.declared.table
-        columns = ", ".join(quote(column.name) for column in table.columns)
-        rows = connection.exec_driver_sql(
-            f"SELECT {columns} FROM {source(table.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
-        )
-        return [dict(row) for row in rows.mappings()]
+        return forecast.sample(connection, target, count)
 
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         return follow(MysqlKin(self, connection, target), expired, seconds)

@@ -7,7 +7,7 @@ are counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import hypot, isqrt
@@ -78,6 +78,15 @@ def _scanned(connection: Connection, table: Table, found: Condition) -> Survey:
         exact=True,
         method="scan",
     )
+
+
+def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+    table = target.declared.table
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    rows = connection.exec_driver_sql(
+        f"SELECT {columns} FROM {source(table.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
+    )
+    return [dict(row) for row in rows.mappings()]
 
 
 def sampled(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Expiring | None:

@@ -9,7 +9,6 @@ is a constant that is never written by hand, and a trigger turns just that one i
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -20,7 +19,6 @@ from lapse.engines.mysql import condition, definers, inspect, server, times
 from lapse.engines.mysql.names import insert_trigger, live_view, qualified, quote, update_trigger
 from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.interval import Interval
-from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 _COLUMN = quote(MANAGED_COLUMN)
@@ -32,23 +30,6 @@ _CANNOT_BE_INSTANT = (1845, 1846, 1221, 4092)
 _UNSTAMPED = "9999-12-30 11:22:33.444555"
 """The default on MySQL: a time that never expires, should the trigger be gone, and that has no meaning of its own."""
 _NEEDS_TRUST = 1419
-
-
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
-    """Everything that a policy has in the database besides the rows."""
-    table, policy = declared.table, declared.policy
-    if policy.hide_expired != "view":
-        drop_view(connection, table.name)
-    if previous is not None and previous.expire_after is not None and policy.expire_after is None:
-        uninstall(connection, table, previous)
-    if policy.expire_after is not None:
-        if table.column(MANAGED_COLUMN) is None:
-            add_column(connection, table, policy.expire_after, now)
-        # The default last: where the triggers make a time of it, no row may have it without them.
-        create_triggers(connection, table, policy.expire_after)
-        set_default(connection, table, policy.expire_after)
-    if policy.hide_expired == "view":
-        create_view(connection, replace(declared, table=inspect.describe(connection, table.name)))
 
 
 def add_column(connection: Connection, table: Table, after: Interval, now: datetime) -> None:
@@ -177,14 +158,6 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
     if policy.hide_expired == "view" and not _is_ours(connection, live_view(table.name)):
         missing.append(f"view {live_view(table.name).name}")
     return missing
-
-
-def uninstall(connection: Connection, table: Table, policy: Policy) -> None:
-    drop_view(connection, table.name)
-    if policy.expire_after is not None:
-        drop_triggers(connection, table.name)
-        if table.column(MANAGED_COLUMN) is not None:
-            drop_column(connection, table)
 
 
 def refuse_foreign_view(connection: Connection, view: TableName) -> None:

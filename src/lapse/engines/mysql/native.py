@@ -11,7 +11,18 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.keyset import Atomic, Connect
-from lapse.engines.mysql import checks, compaction, inspect, managed, myrocks, privileges, tidb, tidb_jobs, tidb_native
+from lapse.engines.mysql import (
+    checks,
+    compaction,
+    inspect,
+    install,
+    managed,
+    myrocks,
+    privileges,
+    tidb,
+    tidb_jobs,
+    tidb_native,
+)
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.tidb_native import Tidb
@@ -63,7 +74,7 @@ class MyRocks(Native):
         if policy.hide_expired != "view":
             managed.drop_view(connection, table.name)
         if previous is not None and previous.expire_after is not None and _hidden_time(table) is None:
-            managed.uninstall(connection, table, previous)
+            install.uninstall(connection, table, previous)
         myrocks.install(connection, table, myrocks.express(table, policy).comment)
         self._verify_leaves(connection, replace(declared, table=inspect.describe(connection, table.name)))
 
@@ -76,7 +87,7 @@ class MyRocks(Native):
         if _hidden_time(table) is not None:
             managed.drop_view(connection, table.name)
         else:
-            managed.uninstall(connection, table, policy)
+            install.uninstall(connection, table, policy)
         myrocks.install(connection, table, None)
 
     # Read back

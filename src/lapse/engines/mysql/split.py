@@ -16,10 +16,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.mysql import keys, paths
+from lapse.engines.base import Target
+from lapse.engines.mysql import inspect, keys, paths
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import quote, source
-from lapse.model.job import KeyRange
+from lapse.model.expression import Null
+from lapse.model.job import KeyRange, PathKind
 from lapse.model.table import TableName
 
 MIN_CUTS, CUTS_PER_PIECE = 16, 4
@@ -48,7 +50,29 @@ class Stretch:
         return lower if self.end is None else [*lower, walk.until(self.end)]
 
 
-def ranges(connection: Connection, table: TableName, walk: Walk, pieces: int) -> list[KeyRange]:
+def ranges(connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+    if isinstance(target.declared.expression, Null):
+        return []
+    if target.path.kind is not PathKind.PHYSICAL:
+        return [KeyRange()]
+    table = target.declared.table
+    if _finds_nothing(connection, target):
+        return []
+    walk = keys.load(connection, table.name, inspect.key_index(table))
+    return key_ranges(connection, table.name, walk, pieces)
+
+
+def _finds_nothing(connection: Connection, target: Target) -> bool:
+    """Has nothing expired in this small table? Read without a lock."""
+    name = target.declared.table.name
+    size = paths.table_bytes(connection, name)
+    if size is None or not target.fits_one_scan(size):
+        return False
+    found = connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1")
+    return found.first() is None
+
+
+def key_ranges(connection: Connection, table: TableName, walk: Walk, pieces: int) -> list[KeyRange]:
     """The last range ends at the last key there is, so rows that come later do not keep the job going."""
     cutter = Cutter(connection, table, walk)
     last = cutter.last(Stretch())

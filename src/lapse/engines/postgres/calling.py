@@ -19,15 +19,10 @@ from lapse.engines.base import Declared
 from lapse.engines.buckets import bucket
 from lapse.engines.postgres import condition, inspect, reads
 from lapse.engines.postgres.inspect import Heap, rows
-from lapse.engines.postgres.names import (
-    BATCH_FUNCTION,
-    literal,
-    quote,
-    relation,
-    stamp,
-)
+from lapse.engines.postgres.names import BATCH_FUNCTION, literal, quote, relation
 from lapse.engines.postgres.reads import Parts, Read
 from lapse.engines.postgres.session import DEFAULT_PATH, FOREIGN_CODE, POOLED, SAFELY, send
+from lapse.engines.postgres.times import stamp
 from lapse.errors import Blocked, Drift, NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.table import Table, TableName

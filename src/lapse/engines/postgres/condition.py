@@ -20,7 +20,8 @@ from lapse.engines.postgres.expression import (
     base_type,
     from_number,
 )
-from lapse.engines.postgres.names import instant, operation, quote, shifted, stamp
+from lapse.engines.postgres.names import quote
+from lapse.engines.postgres.times import instant, operation, shifted, stamp
 from lapse.engines.walltime import expired_wall_clock
 from lapse.errors import Drift, Unsupported
 from lapse.model.expression import Binary, ColumnRef, Span

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from lapse.engines.consequences import SCANNED_ROWS, Address, Kin
 from lapse.engines.postgres import forecast, inspect, paths
-from lapse.engines.postgres.names import operation, quote, relation
+from lapse.engines.postgres.names import quote, relation
 from lapse.engines.postgres.session import savepoint
+from lapse.engines.postgres.times import operation
 from lapse.errors import NotPermitted, Unsupported
 from lapse.model.job import PathKind
 from lapse.model.table import Reference, Table

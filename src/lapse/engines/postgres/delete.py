@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint
+from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.postgres import origin
 from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
-from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
 from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, transaction
 from lapse.errors import RowUndeletable
@@ -44,6 +44,8 @@ CAREFUL_STEPS = 20
 """Steps that stay careful after a lock was met."""
 
 QUERY_CANCELED = "57014"
+CANCEL_SECONDS = 5
+"""How long a cancellation is waited for."""
 _REFUSALS = ("23", "44", "P0001")
 """Constraint violations, check options, and exceptions raised by the user's own triggers."""
 
@@ -104,6 +106,29 @@ class Seen:
     deleted: int
     last: Any = None
     left: tuple[int, int] = (0, 0)
+
+
+class InterruptibleDeleter(Deleter):
+    """The lock keeps a late cancellation from reaching the next user of the connection."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: Any = None
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._running is not None:
+                self._running.cancel_safe(timeout=CANCEL_SECONDS)
+
+    @contextmanager
+    def watched(self, connection: Connection) -> Iterator[None]:
+        with self._lock:
+            self._running = connection.connection.driver_connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running = None
 
 
 class PostgresDeleter(InterruptibleDeleter):

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
-from itertools import pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
@@ -48,6 +47,7 @@ from lapse.engines.postgres import (
     hiding,
     home,
     inspect,
+    install,
     locks,
     managed,
     partition_state,
@@ -57,6 +57,7 @@ from lapse.engines.postgres import (
     references,
     session,
     showcreate,
+    split,
     upkeep,
     zones,
 )
@@ -72,7 +73,7 @@ from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
-from lapse.model.table import MANAGED_COLUMN, Table, TableKind, TableName
+from lapse.model.table import Table, TableKind, TableName
 
 MINIMUM_VERSION = 14
 _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", SEE_EXPIRED: "on"}
@@ -336,7 +337,7 @@ class PostgresEngine(Engine):
         return checks.check(self, connection, declared, previous)
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        self._install_on_table(connection, declared, previous)
+        install.install(connection, declared, previous, self.now(connection))
         self.rearm(connection, replace(declared, table=self.describe(connection, declared.table.name)))
 
     def renew_parts(self, connection: Connection, declared: Declared) -> None:
@@ -354,41 +355,12 @@ class PostgresEngine(Engine):
         except NotPermitted as error:
             raise function.explained(error, declared) from error
 
-    def _install_on_table(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        table, policy = declared.table, declared.policy
-        managed_before = previous is not None and previous.expire_after is not None
-        hid_before = previous is not None and previous.hide_expired != "off"
-        if not (policy.expire_after or managed_before or policy.hide_expired != "off" or hid_before):
-            return
-        locks.lock_table(connection, relation(table.name))
-        if managed_before and policy.expire_after is None:
-            hiding.drop_view(connection, table.name)
-            hiding.drop_policy(connection, table.name)
-            managed.drop_triggers(connection, table)
-            managed.drop_function(connection, table)
-            managed.drop_column(connection, table)
-        if policy.expire_after is not None:
-            if table.column(MANAGED_COLUMN) is None:
-                managed.add_column(connection, table, policy.expire_after, self.now(connection))
-            else:
-                managed.set_default(connection, table, policy.expire_after)
-            managed.create_triggers(connection, table, policy)
-        hiding.install(connection, replace(declared, table=self.describe(connection, table.name)))
-
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         self._bring_back(connection, table.name)
         # One who may not act for the owner, as a worker that follows a comment, leaves it to the owner's doctor.
         with suppress(NotPermitted), self.atomic(connection):
             function.drop(connection, table)
-        if policy.expire_after is None and policy.hide_expired == "off":
-            return
-        locks.lock_table(connection, relation(table.name))
-        hiding.drop_view(connection, table.name)
-        hiding.drop_policy(connection, table.name)
-        if policy.expire_after is not None:
-            managed.drop_triggers(connection, table)
-            managed.drop_function(connection, table)
-            managed.drop_column(connection, table)
+        install.uninstall(connection, table, policy)
 
     def _bring_back(self, connection: Connection, name: TableName) -> None:
         """What jobs have detached and not yet dropped becomes a partition again; what cannot is found by `doctor`."""
@@ -478,12 +450,10 @@ class PostgresEngine(Engine):
         return super().covered(span, None if cursor is None else cursor.partition(",")[0])
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        if target.path.kind in (PathKind.INDEX, PathKind.PARTITION):
+        if split.is_whole(target):
             return [KeyRange()]
         with self._reading(connection):
-            first, end = paths.expired_blocks(connection, target)
-        edges = sorted({first + (end - first) * i // pieces for i in range(pieces + 1)})
-        return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
+            return split.ranges(connection, target, pieces)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
@@ -515,7 +485,7 @@ class PostgresEngine(Engine):
 
     def survey(self, connection: Connection, target: Target) -> Survey:
         with self._reading(connection):
-            return paths.survey(connection, target)
+            return forecast.survey(connection, target)
 
     def expiring(
         self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
@@ -525,7 +495,7 @@ class PostgresEngine(Engine):
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
         with self._reading(connection):
-            return paths.sample(connection, target, count)
+            return forecast.sample(connection, target, count)
 
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         with self._reading(connection):

@@ -14,17 +14,8 @@ from typing import ClassVar
 
 from lapse.engines.expression import ExpressionWriter
 from lapse.engines.plausible import EARLIEST, ISO_OFFSET, ISO_TIME, LATEST, NEVER, NO_YEAR
-from lapse.engines.postgres.names import (
-    day,
-    instant,
-    literal,
-    micros,
-    months,
-    operation,
-    quote,
-    shifted,
-    wall_clock,
-)
+from lapse.engines.postgres.names import literal, quote
+from lapse.engines.postgres.times import day, instant, micros, months, operation, shifted, wall_clock
 from lapse.errors import Unsupported
 from lapse.model import expression as ex
 from lapse.model.expression import Node

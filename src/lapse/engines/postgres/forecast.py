@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import accumulate
 from math import isqrt
+from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Expiring
+from lapse.engines.base import Declared, Expiring, Survey, Target
 from lapse.engines.buckets import running_totals
-from lapse.engines.postgres import calling, paths, reads
-from lapse.engines.postgres.names import relation
+from lapse.engines.postgres import calling, condition, paths, reads
+from lapse.engines.postgres.names import quote, relation
 from lapse.engines.postgres.reads import Read
 from lapse.model.policy import ColumnExpiry
 
 SCANNED_ROWS = 200_000
 """A table of at most this many rows is counted: that takes a few milliseconds."""
+EXACT_ROWS = 2_000_000
+"""A survey counts tables up to about this many rows; larger ones are estimated."""
 SAMPLE_ROWS = 100_000
 """Whole blocks are drawn, whose rows are alike, so it takes more of them than of single rows."""
 
@@ -100,7 +103,7 @@ def _rows(
 ) -> list[tuple[int, int, datetime | None]]:
     """(bucket, rows, earliest expiry)."""
     found = calling.read(connection, declared, instants, Read.BUCKETS, percent=percent)
-    return [(int(row[0]), int(row[1]), paths.utc(row[2])) for row in found]
+    return [(int(row[0]), int(row[1]), utc(row[2])) for row in found]
 
 
 def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:
@@ -114,8 +117,8 @@ def _earliest(connection: Connection, declared: Declared, instant: datetime, tot
             connection, paths.PROBE_MS, lambda: calling.read(connection, declared, [instant], Read.EARLIEST)
         )
         if first is not paths.TOO_LONG:
-            return paths.utc(first)
-    return paths.utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
+            return utc(first)
+    return utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
 
 
 def _histogram_bounds(connection: Connection, declared: Declared) -> int:
@@ -125,3 +128,59 @@ def _histogram_bounds(connection: Connection, declared: Declared) -> int:
         return 0
     values = {"name": relation(declared.table.name), "column": expiry.column}
     return int(connection.exec_driver_sql(_BOUNDS, values).scalar() or 0)
+
+
+def survey(connection: Connection, target: Target) -> Survey:
+    table, declared = target.declared.table, target.declared
+    size = paths.total_bytes(connection, table)
+    total = paths.estimate_rows(connection, table)
+    if total > EXACT_ROWS:
+        expired = min(paths.expected_rows(connection, declared, target.cutoff), total)
+        oldest, newest = _extremes(connection, target)
+        method = "planner statistics: EXPLAIN"
+    else:
+        total, expired, oldest, newest = calling.read(connection, declared, [target.cutoff], Read.TOTALS)
+        method = "scan"
+    return Survey(
+        rows=total,
+        expired=expired,
+        oldest=utc(oldest),
+        newest=utc(newest),
+        bytes=size * expired // total if total else 0,
+        exact=method == "scan",
+        method=method,
+    )
+
+
+def _extremes(connection: Connection, target: Target) -> tuple[Any, Any]:
+    """Of a large table only an index tells them."""
+    expiry = target.declared.policy.expiry
+    if not isinstance(expiry, ColumnExpiry) or target.declared.table.index_on(expiry.column) is None:
+        return None, None
+    if not target.condition.is_time_alone:
+        return None, None
+    first, last = (calling.read(connection, target.declared, [target.cutoff], each) for each in (Read.FIRST, Read.LAST))
+    return first, last
+
+
+def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+    """With this role's own right to read: a batch function gives nothing of a row away, and what belongs to a table of
+    another role's runs with no other right than that role's."""
+    function = calling.find(connection, target.declared.table.name)
+    if function is not None and not function.is_own:
+        return []
+    found = condition.own(target.condition)
+    table = target.declared.table
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    rows = connection.exec_driver_sql(
+        f"SELECT {columns} FROM ONLY {relation(table.name)} WHERE {found.sql} LIMIT {int(count)}"
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def utc(moment: Any) -> datetime | None:
+    """Of an instant in JSON; None for one that Python cannot hold."""
+    try:
+        return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -18,13 +18,11 @@ from lapse.engines.postgres.names import (
     STAMP_FUNCTION,
     STAMP_PREFIX,
     UPDATE_TRIGGER,
-    instant,
     literal,
-    operation,
     quote,
     relation,
-    shifted,
 )
+from lapse.engines.postgres.times import instant, operation, shifted
 from lapse.model.interval import Interval
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table

@@ -13,9 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.base import Batch, Checkpoint, Target
 from lapse.engines.postgres import condition, partition_state, partitions
 from lapse.engines.postgres.condition import Condition
-from lapse.engines.postgres.delete import CAREFUL_MS, QUERY_CANCELED, WORKING, Work, reason_of
+from lapse.engines.postgres.delete import CAREFUL_MS, QUERY_CANCELED, WORKING, InterruptibleDeleter, Work, reason_of
 from lapse.engines.postgres.errors import sqlstate
-from lapse.engines.postgres.interrupting import InterruptibleDeleter
 from lapse.engines.postgres.names import relation
 from lapse.engines.postgres.partition_state import Detachment, PartitionState
 from lapse.engines.postgres.session import transaction

@@ -1,24 +1,23 @@
-"""What is in a table: the planner's estimates, exact counts where they are cheap, and the path they lead to."""
+"""Which way leads to the expired rows: by the planner's estimates, and exact counts where they are cheap."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Survey, Target
-from lapse.engines.postgres import calling, condition, inspect, partition_state, partitions
+from lapse.engines.base import Declared
+from lapse.engines.postgres import calling, inspect, partition_state, partitions
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.errors import QUERY_CANCELED, sqlstate
-from lapse.engines.postgres.names import own_name, quote, relation
+from lapse.engines.postgres.names import own_name, relation
 from lapse.engines.postgres.reads import Read
 from lapse.engines.postgres.session import savepoint, set_locally
 from lapse.model.job import Path, PathKind
-from lapse.model.policy import ColumnExpiry
 from lapse.model.table import Table, TableKind
 
 INDEX_PATH_SHARE = 0.05
@@ -29,14 +28,7 @@ IN_ORDER = 0.95
 """Correlation of the expiry with the place on disk from which on expired rows are taken to lie together."""
 PROBE_MS = 500
 """How long a look at what has expired may take before a job; the job itself finds the rest, and obeys the gates."""
-PRESCAN_MS = 100
-"""The same for a table without an index, and where `ttl_select_rate_limit` is set."""
-BLOCK_BYTES = 8192
-"""Almost everywhere."""
 NOT_BEGUN = "begins later than what has expired"
-EXACT_ROWS = 2_000_000
-"""A survey counts tables up to about this many rows; larger ones are estimated."""
-
 _ROWS = (
     f"coalesce(sum({inspect.DENSITY} * (pg_relation_size(c.oid) / current_setting('block_size')::bigint)), 0)::bigint"
 )
@@ -132,33 +124,6 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime, fo
     return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {words}")
 
 
-def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
-    """The blocks that hold what has expired, the second bound excluded; equal where nothing has.
-
-    An index that rules blocks out bounds them without reading the others. A small table is looked through for a single
-    expired row. Neither may take long: it is done for one table after another, and no gate is asked.
-    """
-    table, found = target.declared.table, condition.own(target.condition)
-    if table.name.partition is not None and partitions.begins_later(connection, table.name, found):
-        return 0, 0
-    total = blocks(connection, table)
-    if target.path.index is not None:
-        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        extent = within(
-            connection,
-            PRESCAN_MS if target.declared.policy.select_rate_limit else PROBE_MS,
-            lambda: calling.read(connection, target.declared, [target.cutoff], Read.EXTENT),
-        )
-        if extent is TOO_LONG:
-            return 0, total
-        low, high = extent
-        return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
-    if not target.fits_one_scan(total * BLOCK_BYTES):
-        return 0, total
-    one = within(connection, PRESCAN_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY))
-    return (0, 0) if one is None else (0, total)
-
-
 TOO_LONG = object()
 
 
@@ -172,10 +137,6 @@ def within(connection: Connection, milliseconds: int, look: Callable[[], Any]) -
         if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
             raise
         return TOO_LONG
-
-
-def _block(address: str) -> int:
-    return int(address.strip("()").split(",")[0])
 
 
 def _is_in_order(connection: Connection, table: Table, column: str | None) -> bool:
@@ -205,59 +166,3 @@ def _counted(connection: Connection, declared: Declared, cutoff: datetime) -> in
         connection, PROBE_MS, lambda: calling.read(connection, declared, [cutoff], Read.COUNTED, limit=most)
     )
     return most if counted is TOO_LONG else int(counted)
-
-
-def survey(connection: Connection, target: Target) -> Survey:
-    table, declared = target.declared.table, target.declared
-    size = total_bytes(connection, table)
-    total = estimate_rows(connection, table)
-    if total > EXACT_ROWS:
-        expired = min(expected_rows(connection, declared, target.cutoff), total)
-        oldest, newest = _extremes(connection, target)
-        method = "planner statistics: EXPLAIN"
-    else:
-        total, expired, oldest, newest = calling.read(connection, declared, [target.cutoff], Read.TOTALS)
-        method = "scan"
-    return Survey(
-        rows=total,
-        expired=expired,
-        oldest=utc(oldest),
-        newest=utc(newest),
-        bytes=size * expired // total if total else 0,
-        exact=method == "scan",
-        method=method,
-    )
-
-
-def _extremes(connection: Connection, target: Target) -> tuple[Any, Any]:
-    """Of a large table only an index tells them."""
-    expiry = target.declared.policy.expiry
-    if not isinstance(expiry, ColumnExpiry) or target.declared.table.index_on(expiry.column) is None:
-        return None, None
-    if not target.condition.is_time_alone:
-        return None, None
-    first, last = (calling.read(connection, target.declared, [target.cutoff], each) for each in (Read.FIRST, Read.LAST))
-    return first, last
-
-
-def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-    """With this role's own right to read: a batch function gives nothing of a row away, and what belongs to a table of
-    another role's runs with no other right than that role's."""
-    function = calling.find(connection, target.declared.table.name)
-    if function is not None and not function.is_own:
-        return []
-    found = condition.own(target.condition)
-    table = target.declared.table
-    columns = ", ".join(quote(column.name) for column in table.columns)
-    rows = connection.exec_driver_sql(
-        f"SELECT {columns} FROM ONLY {relation(table.name)} WHERE {found.sql} LIMIT {int(count)}"
-    )
-    return [dict(row) for row in rows.mappings()]
-
-
-def utc(moment: Any) -> datetime | None:
-    """Of an instant in JSON; None for one that Python cannot hold."""
-    try:
-        return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None

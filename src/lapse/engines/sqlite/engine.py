@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise
 from pathlib import Path as FilePath
 from time import perf_counter
 from typing import Any
@@ -41,17 +40,19 @@ from lapse.engines.sqlite import (
     errors,
     forecast,
     inspect,
+    install,
     managed,
+    paths,
     rebuild,
     references,
     session,
+    split,
 )
 from lapse.engines.sqlite import armed as arming
 from lapse.engines.sqlite.condition import Condition as SqliteCondition
 from lapse.engines.sqlite.consequences import SqliteKin
-from lapse.engines.sqlite.delete import INCLUSIVE, IndexDeleter, KeyDeleter, RowidDeleter, encode_key
+from lapse.engines.sqlite.delete import IndexDeleter, KeyDeleter, RowidDeleter
 from lapse.engines.sqlite.log import LogMover
-from lapse.engines.sqlite.names import quote
 from lapse.errors import (
     Blocked,
     LapseError,
@@ -62,11 +63,9 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
-from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.model.table import Table, TableName
 
 MINIMUM_VERSION = (3, 37)
-INDEX_PATH_SHARE = 0.05
-"""The index path pays while at most this share of the rows has expired."""
 RECLAIM_PAGES = 64
 
 
@@ -194,29 +193,14 @@ class SqliteEngine(Engine):
         return checks.check(connection, declared, previous, self.now(connection))
 
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        table, policy = declared.table, declared.policy
-        managed_before = previous is not None and previous.expire_after is not None
-        if policy.hide_expired != "view":
-            managed.drop_view(connection, table.name.name)
-        if managed_before and policy.expire_after is None:
-            managed.uninstall(connection, table, previous or policy)
-        if policy.expire_after is not None:
-            if table.column(MANAGED_COLUMN) is None:
-                managed.add_column(connection, table, policy.expire_after, self.now(connection))
-            else:
-                managed.stamp_unstamped(connection, table, policy.expire_after)
-            table = self.describe(connection, table.name)
-            managed.create_triggers(connection, table, policy.expire_after)
-        if policy.hide_expired == "view":
-            fresh = replace(declared, table=self.describe(connection, table.name))
-            managed.create_view(connection, fresh)
+        install.install(connection, declared, previous, self.now(connection))
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         managed.drop_view(connection, old.name)
         self.install(connection, declared, declared.policy)
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
-        managed.uninstall(connection, table, policy)
+        install.uninstall(connection, table, policy)
 
     def rebuilding(self, connection: Connection, declared: Declared) -> AbstractContextManager[None]:
         return rebuild.rebuilding(connection, declared, self.now(connection))
@@ -240,58 +224,16 @@ class SqliteEngine(Engine):
         return condition.at(connection, declared, cutoff)
 
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
-        table, found = declared.table, condition.own(found)
-        order = "primary key order" if table.key else "row id order"
-        index = table.index_on(found.column) if found.column and not table.key else None
-        if index is None:
-            reason = "no index on the expiry column" if found.column else "expiry is an expression"
-            return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: {reason}")
-        enough = max(int(self.estimate_rows(connection, table) * INDEX_PATH_SHARE), 1_000)
-        column = quote(found.column or "")
-        expired = connection.exec_driver_sql(
-            f"SELECT count(*) FROM (SELECT {column} FROM {quote(table.name.name)} INDEXED BY {quote(index.name)}"
-            f" WHERE {found.bound} AND {column} IS NOT NULL ORDER BY {column} LIMIT {4 * enough}) WHERE {found.expired}"
-        ).scalar_one()
-        if expired > enough:
-            return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: more than {enough} rows have expired")
-        evidence = f"index {index.name}: about {expired} rows have expired"
-        return Path(kind=PathKind.INDEX, index=index.name, evidence=evidence)
+        return paths.choose(connection, declared.table, condition.own(found))
 
     def estimate_rows(self, connection: Connection, table: Table) -> int:
-        name = quote(table.name.name)
-        if table.key:
-            return int(connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one())
-        low, high = forecast.row_ids(connection, table)
-        return 0 if low is None else high - low + 1
+        return paths.estimate_rows(connection, table)
 
     def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
         return forecast.footprints(connection, names)
 
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        if target.path.kind is PathKind.PHYSICAL and self._finds_nothing(connection, target):
-            return []
-        table = target.declared.table
-        name = quote(table.name.name)
-        if table.key:
-            columns = ", ".join(quote(column) for column in table.key)
-            last = connection.exec_driver_sql(
-                f"SELECT {columns} FROM {name} ORDER BY {', '.join(f'{quote(c)} DESC' for c in table.key)} LIMIT 1"
-            ).first()
-            return [] if last is None else [KeyRange(end=INCLUSIVE + encode_key(last))]
-        if target.path.kind is PathKind.INDEX:
-            return [KeyRange()]
-        low, high = forecast.row_ids(connection, table)
-        if low is None:
-            return []
-        edges = sorted({low + (high + 1 - low) * i // pieces for i in range(pieces)} | {high + 1})
-        return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
-
-    def _finds_nothing(self, connection: Connection, target: Target) -> bool:
-        """Where a reader delays no writer: has nothing expired in this small database?"""
-        if not session.has_log(connection) or not target.fits_one_scan(session.file_bytes(connection)):
-            return False
-        name = quote(target.declared.table.name.name)
-        return connection.exec_driver_sql(f"SELECT 1 FROM {name} WHERE {target.condition.sql} LIMIT 1").first() is None
+        return split.ranges(connection, target, pieces)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         with self.connection() as connection:
@@ -323,22 +265,7 @@ class SqliteEngine(Engine):
             yield connection
 
     def survey(self, connection: Connection, target: Target) -> Survey:
-        found = condition.own(target.condition)
-        name = quote(target.declared.table.name.name)
-        rows, expired, oldest, newest = connection.exec_driver_sql(
-            f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
-            f" max({found.instant}) FILTER (WHERE {found.sql}) FROM {name}"
-        ).one()
-        size = forecast.table_bytes(connection, target.declared.table.name.name)
-        return Survey(
-            rows=int(rows),
-            expired=int(expired),
-            oldest=found.expiry(oldest),
-            newest=found.expiry(newest),
-            bytes=None if size is None or not rows else size * int(expired) // int(rows),
-            exact=True,
-            method="scan",
-        )
+        return forecast.survey(connection, target)
 
     def expiring(
         self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
@@ -346,12 +273,7 @@ class SqliteEngine(Engine):
         return forecast.expiring(connection, declared, instants, exact=exact)
 
     def sample(self, connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
-        table = target.declared.table
-        columns = ", ".join(quote(column.name) for column in table.columns)
-        rows = connection.exec_driver_sql(
-            f"SELECT {columns} FROM {quote(table.name.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
-        )
-        return [dict(row) for row in rows.mappings()]
+        return forecast.sample(connection, target, count)
 
     def consequences(self, connection: Connection, target: Target, expired: int, seconds: float | None) -> Consequences:
         return follow(SqliteKin(self, connection, target), expired, seconds)

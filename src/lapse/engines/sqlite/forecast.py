@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from math import isqrt
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Expiring, Footprint
+from lapse.engines.base import Declared, Expiring, Footprint, Survey, Target
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.sqlite import condition
 from lapse.engines.sqlite.names import free_address, literal, quote, row_address
@@ -146,3 +146,32 @@ def table_bytes(connection: Connection, table: str) -> int | None:
         # dbstat is compiled in only on some builds.
         return None
     return None if size is None else int(size)
+
+
+def survey(connection: Connection, target: Target) -> Survey:
+    """What is in a table now; every row is read."""
+    found = condition.own(target.condition)
+    name = quote(target.declared.table.name.name)
+    rows, expired, oldest, newest = connection.exec_driver_sql(
+        f"SELECT count(*), count(*) FILTER (WHERE {found.sql}), min({found.instant}) FILTER (WHERE {found.sql}),"
+        f" max({found.instant}) FILTER (WHERE {found.sql}) FROM {name}"
+    ).one()
+    size = table_bytes(connection, target.declared.table.name.name)
+    return Survey(
+        rows=int(rows),
+        expired=int(expired),
+        oldest=found.expiry(oldest),
+        newest=found.expiry(newest),
+        bytes=None if size is None or not rows else size * int(expired) // int(rows),
+        exact=True,
+        method="scan",
+    )
+
+
+def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:
+    table = target.declared.table
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    rows = connection.exec_driver_sql(
+        f"SELECT {columns} FROM {quote(table.name.name)} WHERE {target.condition.sql} LIMIT {int(count)}"
+    )
+    return [dict(row) for row in rows.mappings()]

@@ -27,7 +27,6 @@ from lapse.engines.sqlite.names import (
 )
 from lapse.errors import PolicyConflict
 from lapse.model.interval import Interval
-from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 _COLUMN = quote(MANAGED_COLUMN)
@@ -168,15 +167,6 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
     if policy.hide_expired == "view" and not _is_ours(connection, live_view(table.name.name)):
         missing.append(f"view {live_view(table.name.name)}")
     return missing
-
-
-def uninstall(connection: Connection, table: Table, policy: Policy) -> None:
-    drop_view(connection, table.name.name)
-    drop_mark(connection, table)
-    if policy.expire_after is not None:
-        drop_triggers(connection, table)
-        if table.column(MANAGED_COLUMN) is not None:
-            drop_column(connection, table)
 
 
 def has_default(connection: Connection, table: Table) -> bool:

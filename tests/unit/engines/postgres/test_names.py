@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lapse.engines.postgres import names
+from lapse.engines.postgres import names, times
 from lapse.errors import Unsupported
 from lapse.model.interval import Interval
 from lapse.model.table import TableName
@@ -40,14 +40,14 @@ def test_a_leaf_is_never_parsed_out_of_its_name(leaf: str, schema: str) -> None:
 
 def test_times_carry_their_zone() -> None:
     moment = datetime(2026, 3, 15, 7, 0, 0, 5, tzinfo=timezone(timedelta(hours=-5)))
-    assert names.instant(moment) == "pg_catalog.timestamptz '2026-03-15 12:00:00.000005+00'"
-    assert names.wall_clock(datetime(1, 2, 3)) == "TIMESTAMP '0001-02-03 00:00:00.000000'"  # noqa: DTZ001
-    assert names.day(datetime(2026, 3, 15, tzinfo=UTC).date()) == "pg_catalog.date '2026-03-15'"
+    assert times.instant(moment) == "pg_catalog.timestamptz '2026-03-15 12:00:00.000005+00'"
+    assert times.wall_clock(datetime(1, 2, 3)) == "TIMESTAMP '0001-02-03 00:00:00.000000'"  # noqa: DTZ001
+    assert times.day(datetime(2026, 3, 15, tzinfo=UTC).date()) == "pg_catalog.date '2026-03-15'"
 
 
 def test_intervals_never_speak_of_days() -> None:
-    assert names.micros(86_400_000_000) == "INTERVAL '86400 seconds'"
-    assert names.micros(1_500_000) == "INTERVAL '1.500000 seconds'"
-    assert names.shifted("x", Interval(months=1), "+") == (
+    assert times.micros(86_400_000_000) == "INTERVAL '86400 seconds'"
+    assert times.micros(1_500_000) == "INTERVAL '1.500000 seconds'"
+    assert times.shifted("x", Interval(months=1), "+") == (
         "(((x AT TIME ZONE 'UTC') OPERATOR(pg_catalog.+) INTERVAL '1 months') AT TIME ZONE 'UTC')"
     )
