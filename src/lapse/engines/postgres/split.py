@@ -12,7 +12,7 @@ from lapse.engines.postgres.reads import Read
 from lapse.model.job import KeyRange, PathKind
 
 PRESCAN_MS = 100
-"""The same for a table without an index, and where `ttl_select_rate_limit` is set."""
+"""How long a look may take in a table without an index, and where `ttl_select_rate_limit` is set."""
 BLOCK_BYTES = 8192
 """Almost everywhere."""
 

@@ -1,0 +1,113 @@
+"""Batch sizes follow the time that statements take, between a floor and what the user set."""
+
+from __future__ import annotations
+
+import pytest
+
+from lapse.model.policy import Policy
+from lapse.runner.batching import MAX_ROWS, MIN_ROWS, WARM_UP, BatchSizer
+from tests.unit.runner.build import settings
+
+TARGET = 0.02
+
+
+def sizer(start: int = 1000, ceiling: int = MAX_ROWS, *, adaptive: bool = True) -> BatchSizer:
+    return BatchSizer(target_seconds=TARGET, start=start, ceiling=ceiling, adaptive=adaptive)
+
+
+def work(found: BatchSizer, rows_per_second: float, statements: int) -> int:
+    for _ in range(statements):
+        found.record(found.size, found.size / rows_per_second)
+    return found.size
+
+
+@pytest.mark.parametrize("rows_per_second", [20_000, 100_000, 1_000_000])
+def test_the_size_settles_at_what_the_target_time_allows(rows_per_second: int) -> None:
+    assert work(sizer(), rows_per_second, 60) == pytest.approx(rows_per_second * TARGET, rel=0.05)
+
+
+def test_a_server_that_becomes_slow_is_given_less_within_a_few_statements() -> None:
+    found = sizer()
+    fast = work(found, 1_000_000, 40)
+    assert work(found, 50_000, 8) < fast / 5
+
+
+def test_it_never_halves_more_than_once_per_statement() -> None:
+    found = sizer(start=8000)
+    found.record(8000, 60.0)
+    assert found.size == 4000
+
+
+def test_growth_is_slow_once_warm() -> None:
+    found = sizer(start=2000)
+    work(found, 100_000, WARM_UP + 10)
+    before = found.size
+    found.record(before, TARGET * 0.5)
+    assert before < found.size <= before * 1.2 + 1
+
+
+def test_a_statement_far_below_the_target_lets_it_grow_fourfold() -> None:
+    found = sizer(start=100)
+    found.record(100, TARGET / 100)
+    assert found.size == 401
+
+
+def test_a_quick_statement_that_found_little_teaches_nothing() -> None:
+    found = sizer(start=1000)
+    found.record(10, TARGET / 10)
+    found.record(0, 5.0)
+    assert found.size == 1000
+
+
+def test_a_slow_statement_teaches_even_if_it_found_little() -> None:
+    found = sizer(start=1000)
+    found.record(10, TARGET * 10)
+    assert found.size == 500
+
+
+def test_adapting_stops_at_the_floor_and_halving_at_one() -> None:
+    found = sizer(start=150)
+    for _ in range(5):
+        found.record(found.size, 10.0)
+    assert found.size == MIN_ROWS
+    for _ in range(10):
+        found.halve()
+    assert found.size == 1
+
+
+def test_what_is_not_adaptive_stays() -> None:
+    found = sizer(start=700, adaptive=False)
+    found.record(700, 10.0)
+    assert found.size == 700
+    found.halve()
+    assert found.size == 350
+
+
+def test_a_size_that_the_user_set_is_a_hard_bound() -> None:
+    found = BatchSizer.for_policy(Policy(expression="at", delete_batch_size=50), settings(), TARGET)
+    assert work(found, 1_000_000, 20) == 50
+
+
+def test_the_smaller_of_two_sizes_bounds() -> None:
+    policy = Policy(expression="at", select_batch_size=80, delete_batch_size=300)
+    assert BatchSizer.for_policy(policy, settings(), TARGET).size == 80
+
+
+def test_without_a_size_the_setting_is_where_it_starts() -> None:
+    current = settings({"tidb_ttl_delete_batch_size": "333"})
+    assert BatchSizer.for_policy(Policy(expression="at"), current, TARGET).size == 333
+    fixed = BatchSizer.for_policy(Policy(expression="at", adaptive=False), current, TARGET)
+    assert (fixed.size, fixed.ceiling) == (333, 333)
+
+
+def test_a_later_task_starts_from_what_an_earlier_one_learned() -> None:
+    found = BatchSizer.for_policy(Policy(expression="at"), settings(), TARGET, learned=9_000)
+    assert found.size == 9_000
+    assert (
+        BatchSizer.for_policy(Policy(expression="at", adaptive=False), settings(), TARGET, learned=9_000).size < 9_000
+    )
+
+
+def test_what_was_learned_still_obeys_the_bound() -> None:
+    policy = Policy(expression="at", delete_batch_size=100)
+    assert BatchSizer.for_policy(policy, settings(), TARGET, learned=9_000).size == 100
