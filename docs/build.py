@@ -51,7 +51,7 @@ PAGES = {
         "console.md",
         "metrics.md",
     ),
-    "Look it up": ("sql.md", "cli.md", "architecture.md"),
+    "Look it up": ("sql.md", "cli.md", "glossary.md", "architecture.md", "add-an-engine.md"),
     "Figures": ("performance.md", "performance-kv.md"),
 }
 """The menu: every document has its place in it, which a test checks."""

@@ -16,7 +16,7 @@ import typer.main
 from lapse.app.policyfile import json_schema
 from lapse.cli import app
 from lapse.metrics import DEFINITIONS
-from lapse.model.knobs import KNOBS
+from lapse.model.parameters import PARAMETERS
 from lapse.model.settings import SETTINGS
 
 DOCS = Path(__file__).parent
@@ -47,10 +47,10 @@ def _sentence(path: Path) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def knobs() -> str:
+def parameters() -> str:
     rows = [
-        f"| `{knob.name}` | {_escaped(knob.allowed)} | {knob.default or '-'} | {_escaped(knob.help)} |"
-        for knob in KNOBS.values()
+        f"| `{each.name}` | {_escaped(each.allowed)} | {each.default or '-'} | {_escaped(each.help)} |"
+        for each in PARAMETERS.values()
     ]
     return "\n".join(["| parameter | allowed | default | meaning |", "|---|---|---|---|", *rows])
 
@@ -118,7 +118,7 @@ def _escaped(text: str) -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "architecture.md": {"modules": modules},
-    "sql.md": {"parameters": knobs, "settings": settings},
+    "sql.md": {"parameters": parameters, "settings": settings},
     "cli.md": {"commands": commands},
     "metrics.md": {"metrics": metrics},
 }

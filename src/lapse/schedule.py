@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cronsim import CronSim
 
-from lapse.model.knobs import cron_fields
+from lapse.model.parameters import cron_fields
 from lapse.model.policy import Policy
 from lapse.model.settings import HOURLY, Settings
 

@@ -139,7 +139,7 @@ def test_reset_is_for_good(commented: Harness, text: str) -> None:
     assert commented.ids() == [2, 3]
 
 
-def test_through_the_front_end_it_keeps_its_knobs_and_follows_the_comment(commented: Harness) -> None:
+def test_through_the_front_end_it_keeps_its_parameters_and_follows_the_comment(commented: Harness) -> None:
     commented.sql("SET GLOBAL lapse_trusted_owners = ''")
     commented.sql(statement(commented, f"{ONE_DAY}ttl_pause=on;ttl_delete_rate_limit=7;"))
     (stored,) = commented.db.policies()

@@ -1,4 +1,4 @@
-"""Pausing, resuming, cancelling, timing out, and knobs that change while a job runs."""
+"""Pausing, resuming, cancelling, timing out, and parameters that change while a job runs."""
 
 from __future__ import annotations
 

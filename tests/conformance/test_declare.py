@@ -80,7 +80,7 @@ def test_hostile_names(h: Harness) -> None:
     assert h.db.policies() == []
 
 
-def test_changing_knobs_keeps_the_rest(h: Harness) -> None:
+def test_changing_parameters_keeps_the_rest(h: Harness) -> None:
     h.events()
     h.sql("ALTER TABLE events SET (ttl_select_batch_size = 200, ttl_delete_batch_size = 50)")
     h.sql("ALTER TABLE events RESET (ttl_select_batch_size)")

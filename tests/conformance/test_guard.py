@@ -62,7 +62,7 @@ def test_only_the_first_run_is_guarded(h: Harness) -> None:
     assert h.run_one().counts.deleted == ROWS
 
 
-def test_a_changed_expiry_is_a_first_run_again_and_a_changed_knob_is_not(h: Harness) -> None:
+def test_a_changed_expiry_is_a_first_run_again_and_a_changed_parameter_is_not(h: Harness) -> None:
     h.events(ttl="TTL = ts + INTERVAL 10 DAY")
     _fill(h, ROWS)
     assert h.run_one().counts.deleted == 0

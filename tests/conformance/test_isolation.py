@@ -184,7 +184,7 @@ def test_a_replaced_table_is_blocked_until_it_is_resumed(h: Harness) -> None:
     (status,) = [each for each in h.db.status() if each.table.name == "broken"]
     assert status.blocked is BlockCode.TABLE_REPLACED
     assert "lapse resume" in (status.reason or "")
-    # A knob is no word about the table.
+    # A parameter is no word about the table.
     h.sql("ALTER TABLE broken SET (ttl_delete_batch_size = 7)")
     assert h.run("broken").deleted == 0
     h.db.resume("broken")

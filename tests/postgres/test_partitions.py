@@ -175,7 +175,7 @@ def test_durations_by_partition_of_the_managed_column(h: Harness, client: psycop
     assert 86390 <= (seconds[21] or 0) <= 86400
 
 
-def test_partition_knobs_need_partitions(h: Harness) -> None:
+def test_partition_parameters_need_partitions(h: Harness) -> None:
     h.events()
     with pytest.raises(Unsupported, match="no partitions"):
         h.sql("ALTER TABLE events SET (ttl_partition_drop = 'on')")

@@ -70,8 +70,8 @@ class BehindItsBack(RuleBasedStateMachine):
         self.away: dict[str, set[int]] = {}
         for statement in self.vocabulary.create(self.kind):
             self.db.execute(statement.replace("{number}", "0"))
-        knobs = f"ttl_delete_batch_size = {batch}, ttl_adaptive = 'off', ttl_guard = 'off'"
-        self.db.execute(f"ALTER TABLE events SET ({knobs})")
+        parameters = f"ttl_delete_batch_size = {batch}, ttl_adaptive = 'off', ttl_guard = 'off'"
+        self.db.execute(f"ALTER TABLE events SET ({parameters})")
         self.insert([-7200, 0] * 5)
 
     def teardown(self) -> None:

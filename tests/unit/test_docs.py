@@ -18,7 +18,7 @@ from lapse import ddl
 from lapse.app import CONVERT_TARGETS
 from lapse.cli import app, main
 from lapse.model.blocked import BlockCode
-from lapse.model.knobs import KNOBS
+from lapse.model.parameters import PARAMETERS
 from lapse.model.settings import SETTINGS
 from lapse.model.statement import ControlJob, CreateTable
 
@@ -54,7 +54,7 @@ def test_every_module_has_its_sentence() -> None:
         assert f"{name}`: " in text, path
 
 
-@pytest.mark.parametrize("name", [*KNOBS, *SETTINGS])
+@pytest.mark.parametrize("name", [*PARAMETERS, *SETTINGS])
 def test_every_parameter_and_setting_is_in_the_sql_reference(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ from lapse.app.forecast import DAY, FORECAST_DAYS, Forecast, ForecastDay
 from lapse.app.preview import LOOK_SECONDS, Preview, preview
 from lapse.engines.base import Consequences, Declared, Engine, Survey
 from lapse.errors import Interrupted, InvalidValue, NotFound, TooSlow, UsageError, ZoneMissing
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.interval import Interval
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import Policy
@@ -54,7 +54,7 @@ class Candidate:
         if expression is not None and (column is not None or after is not None or ttl is not None):
             raise UsageError("an expression says by itself when rows expire: leave --column, --after and --ttl out")
         duration = after or ttl
-        zone = None if time_zone is None else str(knobs.find("ttl_time_zone").parse(time_zone, "--time-zone"))
+        zone = None if time_zone is None else str(parameters.find("ttl_time_zone").parse(time_zone, "--time-zone"))
         return cls(
             column=column,
             after=None if duration is None else _positive(duration),

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.app.control import Control
-from lapse.app.policyfile.reading import knob_fields
+from lapse.app.policyfile.reading import parameter_fields
 from lapse.app.preview import Preview, outlook
 from lapse.catalog import Catalog, policies, settings
 from lapse.catalog.policies import StoredPolicy
@@ -140,5 +140,5 @@ def _change(arguments: Mapping[str, Any]) -> PolicyChange:
         raise UsageError("how long after the time in the column?", hint="set_ttl(table, column, duration)")
     for name, value in dict(arguments.get("options") or {}).items():
         text = {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-        fields |= knob_fields(str(name), text)
+        fields |= parameter_fields(str(name), text)
     return PolicyChange(set=fields)

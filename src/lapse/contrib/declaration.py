@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from lapse.errors import UsageError
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.interval import Interval
 from lapse.model.suggestion import suggest_or_list
 
 Value = str | int | bool | timedelta
 _SAID_OTHERWISE = frozenset({"ttl_expire_after", "ttl_expiration_expression", "ttl_hide_expired"})
 PARAMETERS = tuple(
-    knob.name.removeprefix("ttl_") for knob in knobs.KNOBS.values() if knob.field and knob.name not in _SAID_OTHERWISE
+    parameter.name.removeprefix("ttl_")
+    for parameter in parameters.PARAMETERS.values()
+    if parameter.field and parameter.name not in _SAID_OTHERWISE
 )
 """What may be said besides when rows expire: the storage parameters, without `ttl_`."""
 
@@ -54,7 +56,7 @@ def _check(name: str, value: str | int | bool) -> None:
     if name == "after":
         interval.parse(str(value), name=name)
     elif name not in ("column", "ttl_expiration_expression"):
-        knobs.find(name).parse(knobs.write(value), name)
+        parameters.find(name).parse(parameters.write(value), name)
 
 
 def text(value: Value) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapse.errors import InvalidValue
-from lapse.model import knobs
+from lapse.model import parameters
 from lapse.model.interval import Interval, from_seconds
 from lapse.model.policy import PartitionRule
 
@@ -82,7 +82,7 @@ def parse_comment_policy(text: str) -> dict[str, Any] | None:
     fields = _rule_fields([item for item in items if _RULE.fullmatch(item.name)])
     for item in items:
         if not _RULE.fullmatch(item.name):
-            added = _knob_fields(item)
+            added = _parameter_fields(item)
             if added.keys() & fields.keys() or {"expression", "column"} <= fields.keys() | added.keys():
                 raise InvalidValue("COMMENT", text, "says more than once when rows expire")
             fields |= added
@@ -146,19 +146,19 @@ def _rule_fields(items: list[_Item]) -> dict[str, Any]:
     return _rules(durations, columns).fields() if items else {}
 
 
-def _knob_fields(item: _Item) -> dict[str, Any]:
-    knob = knobs.find(item.name)
-    if knob.name not in _FITTING:
+def _parameter_fields(item: _Item) -> dict[str, Any]:
+    parameter = parameters.find(item.name)
+    if parameter.name not in _FITTING:
         raise InvalidValue(
             "COMMENT",
             item.text,
-            f"may not say {knob.name}",
-            hint=f"set it by a statement: ALTER TABLE … SET ({knob.name} = …)",
+            f"may not say {parameter.name}",
+            hint=f"set it by a statement: ALTER TABLE … SET ({parameter.name} = …)",
         )
-    value = knob.parse(_QUOTED.sub(r"\2", item.value), item.name)
-    if knob.field == "expression":
+    value = parameter.parse(_QUOTED.sub(r"\2", item.value), item.name)
+    if parameter.field == "expression":
         return _expression_fields(value)
-    return {} if knob.field is None else {knob.field: value}
+    return {} if parameter.field is None else {parameter.field: value}
 
 
 def _expression_fields(text: str) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from lapse.ddl.cursor import Cursor, without
 from lapse.ddl.declaration import Declaration, Origin
 from lapse.ddl.lexer import SPACES, Kind, tokenize
 from lapse.ddl.literal import quote_if_needed
-from lapse.ddl.render import EXPIRY_FIELDS, has_knob, storage_parameters, table_name, write
+from lapse.ddl.render import EXPIRY_FIELDS, has_parameter, storage_parameters, table_name, write
 from lapse.ddl.script import Piece, split
 from lapse.errors import InvalidValue, Unsupported
-from lapse.model import knobs
+from lapse.model import parameters
 from lapse.model.interval import DAY, HOUR, MINUTE, WEEK, Interval
 from lapse.model.policy import PolicyChange
 from lapse.model.table import TableName
@@ -137,7 +137,11 @@ def _removal(table: TableName, to: str) -> str:
 def _resets(piece: Piece, table: TableName, change: PolicyChange, to: str, notices: list[str]) -> list[str]:
     # A comment replaces what was said about expiry before: that needs no word of its own in the other dialects.
     fields = [field for field in sorted(change.reset) if field not in ("column", "interval", "partitions")]
-    names = [knob.name for knob in knobs.KNOBS.values() if knob.field in fields and knob.field not in change.set]
+    names = [
+        parameter.name
+        for parameter in parameters.PARAMETERS.values()
+        if parameter.field in fields and parameter.field not in change.set
+    ]
     if not names or set(change.set) & set(EXPIRY_FIELDS):
         return []
     if to == "cockroach":
@@ -149,12 +153,12 @@ def _resets(piece: Piece, table: TableName, change: PolicyChange, to: str, notic
 
 
 def _expressible(piece: Piece, declaration: Declaration, to: str, notices: list[str]) -> dict[str, Any]:
-    """What the target can say; knobs that it lacks are left out with a notice, an expiry that it lacks is refused."""
+    """What the target can say: parameters that it lacks are left out with a notice, an expiry is refused."""
     values = dict(declaration.change().set)
     _translate_schedule(piece, values, to, notices)
     if Origin.MYROCKS in declaration.origins:
         _translate_unix_time(piece, values, to, notices)
-    for field in [field for field in values if field not in EXPIRY_FIELDS and not has_knob(field, to)]:
+    for field in [field for field in values if field not in EXPIRY_FIELDS and not has_parameter(field, to)]:
         name = next(iter(storage_parameters({field: values.pop(field)})))
         _notice(piece, notices, f"{name} was left out: {to} has no such parameter")
     if values.get("column") is not None and to == "myrocks":

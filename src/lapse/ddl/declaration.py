@@ -11,7 +11,7 @@ from lapse.ddl.cursor import Cursor, Span
 from lapse.ddl.lexer import Token
 from lapse.ddl.script import place
 from lapse.errors import PolicyConflict, TtlSyntaxError
-from lapse.model import knobs
+from lapse.model import parameters
 from lapse.model.interval import Interval
 from lapse.model.policy import PolicyChange, removed_by_reset
 
@@ -66,15 +66,15 @@ class Declaration:
             raise self._conflict(f"{earlier.label} and {label} contradict each other", token)
         self._set[field] = _Assignment(value=value, origin=origin, label=label, token=token)
 
-    def assign_knob(self, name: str, text: str, token: Token) -> None:
+    def assign_parameter(self, name: str, text: str, token: Token) -> None:
         """A storage parameter other than the expression."""
-        knob = knobs.find(name)
-        value = knob.parse(text, knob.name)
+        parameter = parameters.find(name)
+        value = parameter.parse(text, parameter.name)
         self._origins.add(Origin.COCKROACH)
-        if knob.notice:
-            self._notices[knob.notice] = None
-        if knob.field:
-            self.assign(knob.field, value, origin=Origin.COCKROACH, label=knob.name, token=token)
+        if parameter.notice:
+            self._notices[parameter.notice] = None
+        if parameter.field:
+            self.assign(parameter.field, value, origin=Origin.COCKROACH, label=parameter.name, token=token)
 
     def assign_expression(self, text: str, column: tuple[str, Interval] | None, token: Token) -> None:
         label = "ttl_expiration_expression"
@@ -103,7 +103,7 @@ class Declaration:
 
     def reset(self, name: str, token: Token) -> None:
         self._origins.add(Origin.COCKROACH)
-        if knobs.find(name).name == "ttl":
+        if parameters.find(name).name == "ttl":
             self._removal = token
             return
         for field in removed_by_reset([name]):

@@ -10,7 +10,7 @@ from lapse.ddl.declaration import Declaration, Origin, within
 from lapse.ddl.lexer import Kind, Token
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.errors import InvalidValue, TtlSyntaxError
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.expression import Node
 from lapse.model.interval import Interval
 
@@ -58,7 +58,7 @@ def read_short_parameters(cursor: Cursor, declaration: Declaration, first: int) 
         full = _Parameter(name=name, token=parameter.token, value=parameter.value, span=parameter.span)
         _apply(cursor, declaration, full, reset=False)
     if not names & {"ttl_expire_after", EXPRESSION}:
-        declaration.assign_knob("ttl_expire_after", DEFAULT_EXPIRE_AFTER, token)
+        declaration.assign_parameter("ttl_expire_after", DEFAULT_EXPIRE_AFTER, token)
     declaration.cuts.append(cursor.span(first, cursor.index - 1))
 
 
@@ -97,10 +97,10 @@ def _apply(cursor: Cursor, declaration: Declaration, parameter: _Parameter, *, r
         read_expression(cursor, declaration, parameter.value, parameter.token)
     elif parameter.name == FILTER:
         text, _ = _read_quoted(cursor, FILTER, parameter.value)
-        declaration.assign_knob(FILTER, text, parameter.token)
+        declaration.assign_parameter(FILTER, text, parameter.token)
     else:
         text = "on" if not parameter.value else read_value(cursor, parameter.value)
-        declaration.assign_knob(parameter.name, text, parameter.token)
+        declaration.assign_parameter(parameter.name, text, parameter.token)
 
 
 def read_expression(cursor: Cursor, declaration: Declaration, value: list[Token], token: Token) -> None:
@@ -116,7 +116,7 @@ def _read_quoted(cursor: Cursor, name: str, value: list[Token]) -> tuple[str, No
 
     if len(value) != 1 or value[0].kind not in (Kind.STRING, Kind.QUOTED):
         raise InvalidValue(name, read_value(cursor, value) if value else "", "must be a string")
-    text = knobs.find(name).parse(read_value(cursor, value), name)
+    text = parameters.find(name).parse(read_value(cursor, value), name)
     try:
         return text, parse_expression(text, columns=None)
     except TtlSyntaxError as problem:
@@ -157,7 +157,7 @@ def read_table_option(cursor: Cursor, declaration: Declaration, *, comments: boo
         _read_enable(cursor, declaration)
     elif cursor.at("TTL_JOB_INTERVAL") and _has_value(cursor):
         token = cursor.next()
-        value = knobs.find("ttl_job_interval").parse(_option_value(cursor), "TTL_JOB_INTERVAL")
+        value = parameters.find("ttl_job_interval").parse(_option_value(cursor), "TTL_JOB_INTERVAL")
         declaration.assign("job_interval", value, origin=Origin.TIDB, label="TTL_JOB_INTERVAL", token=token)
     elif cursor.at("REMOVE", "TTL"):
         declaration.remove(cursor.next())

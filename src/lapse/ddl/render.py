@@ -13,17 +13,17 @@ from typing import Any
 from lapse.ddl.comment import MAX_SECONDS, NEVER, CommentRules, write_comment
 from lapse.ddl.literal import quote_backticks, quote_if_needed, quote_text
 from lapse.errors import InvalidValue, Unsupported
-from lapse.model import knobs
+from lapse.model import parameters
 from lapse.model.interval import Interval
 from lapse.model.policy import PartitionRule, Policy
 from lapse.model.table import TableName
 
 TARGETS = ("cockroach", "tidb", "myrocks", "lapse")
-"""`lapse` is CockroachDB's syntax with every knob that Lapse has, and MyRocks's comment for rules of partitions."""
+"""`lapse` is CockroachDB's syntax with all of Lapse's parameters, and MyRocks's comment for rules of partitions."""
 
 EXPIRY_FIELDS = ("expire_after", "expression", "column", "interval", "partitions")
-_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}
-_TIDB_KNOBS = frozenset({"pause", "job_interval"})
+_NAMES = {parameter.field: parameter.name for parameter in parameters.PARAMETERS.values() if parameter.field}
+_TIDB_PARAMETERS = frozenset({"pause", "job_interval"})
 _LAPSE_ONLY = frozenset(
     {
         "job_interval",
@@ -61,7 +61,7 @@ def write(values: Mapping[str, Any], table: TableName | None, dialect: str) -> s
     """The clause for some fields of a Policy; with `table`, the ALTER TABLE that sets them."""
     if dialect not in TARGETS:
         raise InvalidValue("dialect", dialect, f"must be one of {', '.join(TARGETS)}")
-    missing = [field for field in values if field not in EXPIRY_FIELDS and not has_knob(field, dialect)]
+    missing = [field for field in values if field not in EXPIRY_FIELDS and not has_parameter(field, dialect)]
     if missing:
         raise _unsupported(_NAMES[missing[0]], dialect)
     if dialect == "lapse" and values.get("partitions"):
@@ -73,20 +73,20 @@ def write(values: Mapping[str, Any], table: TableName | None, dialect: str) -> s
 
 
 def _with_partitions(values: Mapping[str, Any], table: TableName | None) -> str:
-    """Knobs as storage parameters, expiry in the comment: only that has words for partitions."""
-    knob_values = {field: value for field, value in values.items() if field not in EXPIRY_FIELDS}
+    """Parameters as storage parameters, expiry in the comment: only that has words for partitions."""
+    parameter_values = {field: value for field, value in values.items() if field not in EXPIRY_FIELDS}
     comment = _comment({field: value for field, value in values.items() if field in EXPIRY_FIELDS}, "lapse")
     clause = f"COMMENT = {quote_text(comment)}"
-    parameters = _cockroach(knob_values, "lapse")
+    parameters = _cockroach(parameter_values, "lapse")
     if table is None:
         return f"WITH ({parameters}) {clause}" if parameters else clause
     return f"ALTER TABLE {table_name(table, 'lapse')} " + (f"SET ({parameters}), {clause}" if parameters else clause)
 
 
-def has_knob(field: str, dialect: str) -> bool:
+def has_parameter(field: str, dialect: str) -> bool:
     if dialect == "cockroach":
         return field not in _LAPSE_ONLY
-    return dialect == "lapse" or (dialect == "tidb" and field in _TIDB_KNOBS)
+    return dialect == "lapse" or (dialect == "tidb" and field in _TIDB_PARAMETERS)
 
 
 def policy_fields(policy: Policy) -> dict[str, Any]:
@@ -103,17 +103,17 @@ def table_name(table: TableName, dialect: str) -> str:
 
 def storage_parameters(values: Mapping[str, Any], dialect: str = "lapse") -> dict[str, str | int]:
     """CockroachDB's storage parameters for some fields of a Policy."""
-    parameters: dict[str, str | int] = {}
+    written: dict[str, str | int] = {}
     for field, name in _NAMES.items():
         if field == "expression" and values.get("column") is not None:
-            parameters[name] = column_expression(values["column"], values["interval"])
+            written[name] = column_expression(values["column"], values["interval"])
         elif field == "select_as_of_system_time" and field in values and dialect == "cockroach":
-            parameters[name] = _staleness(values[field])
+            written[name] = _staleness(values[field])
         elif field in values:
             value = values[field]
             is_number = isinstance(value, int) and not isinstance(value, bool)
-            parameters[name] = value if is_number else knobs.write(value)
-    return parameters
+            written[name] = value if is_number else parameters.write(value)
+    return written
 
 
 def column_expression(column: str, after: Interval) -> str:

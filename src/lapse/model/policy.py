@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lapse.errors import PolicyConflict
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.interval import DAY, MINUTE, Interval
 from lapse.model.table import MANAGED_COLUMN, TimeFormat
 
@@ -52,7 +52,7 @@ PAUSED_BY_POLICY = "ttl_pause is on"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """Valid once built: it says when rows expire, and its knobs do not contradict each other.
+    """Valid once built: it says when rows expire, and its parameters do not contradict each other.
 
     Of `expire_after` (the managed column), `expression` and `column` at least one is set. `expire_after` may stand
     beside one of the others, which then decides while the managed column is kept up to date. None is unset.
@@ -125,7 +125,7 @@ class Policy:
         return replace(self, column=rule.column or self.column, interval=rule.after, expression=None, partitions=())
 
     def same_expiry(self, other: Policy) -> bool:
-        """Do both delete the same rows at the same time? Knobs may differ."""
+        """Do both delete the same rows at the same time? Parameters may differ."""
         return (self.expiry, self.expire_after, self.filter, self.zone, self.time_format, self.partitions) == (
             other.expiry,
             other.expire_after,
@@ -160,7 +160,7 @@ class Policy:
             if field.name == "partitions":
                 options[field.name] = [[rule.partition, str(rule.after), rule.column] for rule in value]
             else:
-                options[field.name] = knobs.write(value)
+                options[field.name] = parameters.write(value)
         return options
 
     @classmethod
@@ -177,11 +177,11 @@ class Policy:
             elif name == "column":
                 values[name] = value
             else:
-                values[name] = _KNOB_OF_FIELD[name].parse(value, name)
+                values[name] = _PARAMETER_OF_FIELD[name].parse(value, name)
         return cls(**values)
 
 
-_KNOB_OF_FIELD = {knob.field: knob for knob in knobs.KNOBS.values() if knob.field}
+_PARAMETER_OF_FIELD = {parameter.field: parameter for parameter in parameters.PARAMETERS.values() if parameter.field}
 
 _EXCLUSIVE = {
     "expression": ("column", "interval"),
@@ -213,7 +213,9 @@ class PolicyChange:
         if self.remove:
             return None
         if policy is None and not any(name in self.set for name in ("expire_after", "expression", "column")):
-            names = ", ".join(sorted({*(_knob_name(f) for f in self.set), *(_knob_name(f) for f in self.reset)}))
+            names = ", ".join(
+                sorted({*(_parameter_name(f) for f in self.set), *(_parameter_name(f) for f in self.reset)})
+            )
             raise PolicyConflict(
                 f"table {table} has no TTL, so {names or 'ttl'} cannot be set",
                 hint='"ttl_expire_after", "ttl_expiration_expression" or TTL = column + INTERVAL must be set first',
@@ -234,14 +236,14 @@ def removed_by_reset(names: Iterable[str]) -> frozenset[str]:
     """Policy fields that `RESET (name, …)` sets back."""
     fields_to_reset: set[str] = set()
     for name in names:
-        knob = knobs.find(name)
-        if knob.field == "expression":
+        parameter = parameters.find(name)
+        if parameter.field == "expression":
             fields_to_reset |= {"expression", "column", "interval"}
-        elif knob.field:
-            fields_to_reset.add(knob.field)
+        elif parameter.field:
+            fields_to_reset.add(parameter.field)
     return frozenset(fields_to_reset)
 
 
-def _knob_name(field: str) -> str:
-    knob = _KNOB_OF_FIELD.get(field)
-    return knob.name if knob else "ttl"
+def _parameter_name(field: str) -> str:
+    parameter = _PARAMETER_OF_FIELD.get(field)
+    return parameter.name if parameter else "ttl"

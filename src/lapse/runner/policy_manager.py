@@ -192,7 +192,7 @@ class PolicyManager:
         place = self._engine.place(connection)
         if place is not None:
             note_place(connection, place)
-        # Another knob is no word about which table is meant: what was armed stays armed.
+        # Another parameter is no word about which table is meant: what was armed stays armed.
         means_the_same = stored is not None and wanted.same_expiry(stored.policy)
         kept = stored if means_the_same and stored is not None and stored.armed is not None else None
         grace = stored.grace_until if stored is not None else None

@@ -1,4 +1,4 @@
-"""Watches over the tasks that this process runs: heartbeats, requests to stop, new knobs, lost leases."""
+"""Watches over the tasks that this process runs: heartbeats, requests to stop, new parameters, lost leases."""
 
 from __future__ import annotations
 

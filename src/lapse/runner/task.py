@@ -53,7 +53,7 @@ class TooManyErrors(LapseError):
 
 
 class TaskRunner:
-    """Runs one claimed task in the calling thread; other threads may `stop` it or hand it new knobs."""
+    """Runs one claimed task in the calling thread; other threads may `stop` it or hand it new parameters."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TaskRunner:
         return self._before_isolating or self._sizer.size
 
     def adopt(self, stored: StoredPolicy, settings: Settings) -> None:
-        """Work with these knobs from the next batch on."""
+        """Work with these parameters from the next batch on."""
         self.stored = stored
         self._deletes = delete_limits(stored, settings)
         self._selects = select_limits(stored)

@@ -10,7 +10,7 @@ import pytest
 from lapse.app.policyfile import json_schema, read_file
 from lapse.errors import FileProblem
 from lapse.model import interval
-from lapse.model.knobs import KNOBS
+from lapse.model.parameters import PARAMETERS
 from lapse.model.policy import Policy
 
 
@@ -112,9 +112,9 @@ def test_an_environment_that_is_not_there(tmp_path: Path) -> None:
         _read(tmp_path, FILE, "nope")
 
 
-def test_the_schema_knows_every_knob() -> None:
+def test_the_schema_knows_every_parameter() -> None:
     table = json_schema()["$defs"]["table"]["properties"]
-    assert {knob.name for knob in KNOBS.values() if knob.field} <= table.keys()
+    assert {parameter.name for parameter in PARAMETERS.values() if parameter.field} <= table.keys()
     assert table["ttl_adaptive"]["enum"] == [True, False, "on", "off"]
     assert table["ttl_delete_batch_size"] | {"description": ""} == {"type": "integer", "minimum": 1, "description": ""}
     assert "ttl_expire_after" not in json_schema()["$defs"]["defaults"]["properties"]

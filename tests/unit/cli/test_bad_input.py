@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.conftest import Cli, Database
 
 STATEMENTS = {
-    "unknown knob": ("ALTER TABLE events SET (ttl_expire_aftr = '1 day')", 2, "ttl_expire_aftr"),
+    "unknown parameter": ("ALTER TABLE events SET (ttl_expire_aftr = '1 day')", 2, "ttl_expire_aftr"),
     "bad interval": ("ALTER TABLE events SET (ttl_expire_after = 'soon')", 2, "'soon'"),
     "negative duration": ("ALTER TABLE events SET (ttl_expire_after = '-3 days')", 2, "negative"),
     "duration without a unit": ("ALTER TABLE events SET (ttl_expire_after = '30')", 2, "unit"),
@@ -27,7 +27,7 @@ STATEMENTS = {
         "nope",
     ),
     "column without times": ("ALTER TABLE events TTL = name + INTERVAL 1 DAY", 1, "name"),
-    "knob without a policy": ("ALTER TABLE events SET (ttl_pause = 'on')", 1, "ttl_pause"),
+    "parameter without a policy": ("ALTER TABLE events SET (ttl_pause = 'on')", 1, "ttl_pause"),
     "reset without a policy": ("ALTER TABLE events RESET (ttl)", 1, "no TTL"),
     "contradicting clauses": (
         "CREATE TABLE t (a TEXT, b TEXT) WITH (ttl_expiration_expression = 'b') TTL = a + INTERVAL 1 DAY",

@@ -86,7 +86,7 @@ def test_what_is_already_in_the_dialect_stays(dialect: str, text: str) -> None:
     assert convert(text, None, dialect).text == text
 
 
-def test_knobs_without_a_counterpart_are_left_out_with_a_notice() -> None:
+def test_parameters_without_a_counterpart_are_left_out_with_a_notice() -> None:
     result = convert(
         "\nCREATE TABLE t (c date) WITH (ttl_expiration_expression = 'c', ttl_select_batch_size = 5)", None, "tidb"
     )

@@ -53,7 +53,7 @@ def expiry(draw: st.DrawFn) -> dict[str, Any]:
     return values
 
 
-KNOBS: dict[str, st.SearchStrategy[Any]] = {
+PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
     "select_batch_size": st.integers(1, 1000),
     "delete_batch_size": st.integers(1, 1000),
     "select_rate_limit": st.integers(0, 1000),
@@ -64,7 +64,7 @@ KNOBS: dict[str, st.SearchStrategy[Any]] = {
     "label_metrics": st.booleans(),
     "select_as_of_system_time": fixed,
 }
-LAPSE_KNOBS = KNOBS | {
+LAPSE_PARAMETERS = PARAMETERS | {
     "adaptive": st.booleans(),
     "time_zone": st.sampled_from(["UTC", "Europe/Berlin"]),
     "time_format": st.none() | st.sampled_from(list(TimeFormat)),
@@ -77,8 +77,8 @@ LAPSE_KNOBS = KNOBS | {
 
 
 @st.composite
-def cockroach_policies(draw: st.DrawFn, knobs: dict[str, st.SearchStrategy[Any]]) -> Policy:
-    return Policy(**expiry(draw), **draw(st.fixed_dictionaries({}, optional=knobs)))
+def cockroach_policies(draw: st.DrawFn, parameters: dict[str, st.SearchStrategy[Any]]) -> Policy:
+    return Policy(**expiry(draw), **draw(st.fixed_dictionaries({}, optional=parameters)))
 
 
 tidb_policies = st.builds(
@@ -126,12 +126,12 @@ def reads_back(policy: Policy, table: TableName, dialect: str) -> None:
     assert dialect == "myrocks" or created.text == "CREATE TABLE t (a int)"
 
 
-@given(policy=cockroach_policies(KNOBS), table=tables)
+@given(policy=cockroach_policies(PARAMETERS), table=tables)
 def test_cockroach_reads_back(policy: Policy, table: TableName) -> None:
     reads_back(policy, table, "cockroach")
 
 
-@given(policy=cockroach_policies(LAPSE_KNOBS), table=tables)
+@given(policy=cockroach_policies(LAPSE_PARAMETERS), table=tables)
 def test_lapse_reads_back(policy: Policy, table: TableName) -> None:
     reads_back(policy, table, "lapse")
 

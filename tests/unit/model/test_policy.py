@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lapse.errors import InvalidValue, PolicyConflict
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.policy import ColumnExpiry, ExpressionExpiry, PartitionRule, Policy, PolicyChange, removed_by_reset
 from lapse.model.table import MANAGED_COLUMN
 
@@ -66,17 +66,17 @@ def test_resetting_the_expression_resets_what_it_was_read_as() -> None:
         removed_by_reset(["ttl_nonsense"])
 
 
-def test_same_expiry_ignores_knobs_and_sees_the_rest() -> None:
+def test_same_expiry_ignores_parameters_and_sees_the_rest() -> None:
     policy = Policy(column="c", interval=DAY)
     assert policy.same_expiry(Policy(column="c", interval=DAY, delete_batch_size=9, pause=True))
     assert not policy.same_expiry(Policy(column="c", interval=HOUR))
     assert not policy.same_expiry(Policy(column="c", interval=DAY, time_zone="Asia/Tokyo"))
 
 
-@pytest.mark.parametrize("knob", list(knobs.KNOBS.values()), ids=lambda knob: knob.name)
-def test_every_default_is_a_value_its_knob_accepts(knob: knobs.Knob) -> None:
-    if knob.default:
-        assert knobs.write(knob.parse(knob.default, knob.name)) == knob.default
+@pytest.mark.parametrize("parameter", list(parameters.PARAMETERS.values()), ids=lambda parameter: parameter.name)
+def test_every_default_is_a_value_its_parameter_accepts(parameter: parameters.Parameter) -> None:
+    if parameter.default:
+        assert parameters.write(parameter.parse(parameter.default, parameter.name)) == parameter.default
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_every_default_is_a_value_its_knob_accepts(knob: knobs.Knob) -> None:
 )
 def test_values_out_of_range_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidValue, match=name):
-        knobs.find(name).parse(value, name)
+        parameters.find(name).parse(value, name)

@@ -18,7 +18,7 @@ from lapse.ddl.names import parse_table_name
 from lapse.ddl.render import table_name
 from lapse.engines.base import Declared, Expiring
 from lapse.errors import LapseError, TableNotFound, Unsupported
-from lapse.model import knobs
+from lapse.model import parameters
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 from lapse.runner.guard import blocker_of
@@ -33,7 +33,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldChange:
-    """A knob and its text before and after; None is unset."""
+    """A parameter and its text before and after; None is unset."""
 
     name: str
     before: str | None
@@ -240,4 +240,6 @@ def _shown(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field} | {"interval": "after"}
+_NAMES = {parameter.field: parameter.name for parameter in parameters.PARAMETERS.values() if parameter.field} | {
+    "interval": "after"
+}

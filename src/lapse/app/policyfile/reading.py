@@ -15,7 +15,7 @@ from lapse.app.policyfile.positions import KeyPath, Positions
 from lapse.app.textfile import read_text
 from lapse.ddl import parse_expression, recognise_column
 from lapse.errors import FileProblem, LapseError, UsageError
-from lapse.model import interval, knobs
+from lapse.model import interval, parameters
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.secret import HIDDEN, mask
 from lapse.model.suggestion import suggest
@@ -25,8 +25,8 @@ COLUMN, AFTER, EXCLUDE = "column", "after", "exclude"
 SECTIONS = ("defaults", "environments", "databases", "tables")
 ENVIRONMENT_KEYS = ("url", "defaults", "tables")
 DATABASE_KEYS = ("url", "query", "hosts", "defaults", "tables")
-DERIVED_KNOBS = ("ttl",)
-"""Knobs that a file has no use for: a table in it has TTL."""
+DERIVED_PARAMETERS = ("ttl",)
+"""Parameters that a file has no use for: a table in it has TTL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +165,7 @@ class _Reader:
         layers: list[KeyPath] = [("tables", name), *([(*here, "tables", name)] if here else [])]
         for layer in layers:
             found = self._section(layer)
-            self._known_keys(layer, found, (COLUMN, AFTER, EXCLUDE, *_allowed_knobs()))
+            self._known_keys(layer, found, (COLUMN, AFTER, EXCLUDE, *_allowed_parameters()))
             values = {key: value for key, value in values.items() if key not in _replaced_by(found)}
             values |= found
             places |= {key: (*layer, key) for key in found}
@@ -211,7 +211,7 @@ class _Reader:
                 if COLUMN not in values:
                     raise self._problem(place, f"{AFTER} needs {COLUMN}, the column with the time to count from")
                 return {}
-            return knob_fields(key, text)
+            return parameter_fields(key, text)
         except FileProblem:
             raise
         except LapseError as error:
@@ -221,7 +221,7 @@ class _Reader:
         fields: dict[str, Any] = {}
         for layer in (("defaults",), *(((*here, "defaults"),) if here else ())):
             found = self._section(layer)
-            allowed = [name for name in _allowed_knobs() if name not in _EXPIRY_KEYS]
+            allowed = [name for name in _allowed_parameters() if name not in _EXPIRY_KEYS]
             self._known_keys(layer, found, allowed)
             for key in found:
                 fields |= self._fields(key, found, {key: (*layer, key) for key in found})
@@ -286,26 +286,30 @@ _ONE_WAY = (frozenset({COLUMN, AFTER}), frozenset({"ttl_expire_after"}), frozens
 def _replaced_by(found: Mapping[str, Any]) -> frozenset[str]:
     """Keys of an earlier layer that these leave nothing of: another way to say when rows expire replaces the first."""
     if EXCLUDE in found:
-        return frozenset((COLUMN, AFTER, *_allowed_knobs()))
+        return frozenset((COLUMN, AFTER, *_allowed_parameters()))
     for way in _ONE_WAY:
         if found.keys() & way:
             return _EXPIRY_KEYS - way
     return frozenset()
 
 
-def _allowed_knobs() -> list[str]:
-    return [knob.name for knob in knobs.KNOBS.values() if knob.field and knob.name not in DERIVED_KNOBS]
+def _allowed_parameters() -> list[str]:
+    return [
+        parameter.name
+        for parameter in parameters.PARAMETERS.values()
+        if parameter.field and parameter.name not in DERIVED_PARAMETERS
+    ]
 
 
-def knob_fields(name: str, text: str) -> dict[str, Any]:
-    """The fields of a Policy that one knob sets."""
-    knob = knobs.find(name)
-    value = knob.parse(text, name)
-    if knob.field == "expression":
+def parameter_fields(name: str, text: str) -> dict[str, Any]:
+    """The fields of a Policy that one parameter sets."""
+    parameter = parameters.find(name)
+    value = parameter.parse(text, name)
+    if parameter.field == "expression":
         column = recognise_column(parse_expression(value, columns=None))
         if column is not None:
             return {"column": column[0], "interval": column[1]}
-    return {knob.field: value} if knob.field else {}
+    return {parameter.field: value} if parameter.field else {}
 
 
 def file_keys(policy: Policy) -> dict[str, str]:
@@ -316,17 +320,17 @@ def file_keys(policy: Policy) -> dict[str, str]:
         keys |= {"column": options.pop("column"), "after": str(policy.interval)}
     options.pop("interval", None)
     options.pop("partitions", None)
-    return keys | {_KNOB_NAMES[field]: str(text) for field, text in options.items()}
+    return keys | {_PARAMETER_NAMES[field]: str(text) for field, text in options.items()}
 
 
-_KNOB_NAMES = {knob.field: knob.name for knob in knobs.KNOBS.values() if knob.field}
+_PARAMETER_NAMES = {parameter.field: parameter.name for parameter in parameters.PARAMETERS.values() if parameter.field}
 
 
 def entry_from_keys(name: str, keys: Mapping[str, Any], *, place: str) -> TableEntry:
     """The same keys given by a program instead of a file; raises UsageError or PolicyConflict."""
-    unknown = [key for key in keys if key not in (COLUMN, AFTER, EXCLUDE, *_allowed_knobs())]
+    unknown = [key for key in keys if key not in (COLUMN, AFTER, EXCLUDE, *_allowed_parameters())]
     if unknown:
-        raise UsageError(f"{place}: {unknown[0]} is not known", hint=f"known: {', '.join(_allowed_knobs())}")
+        raise UsageError(f"{place}: {unknown[0]} is not known", hint=f"known: {', '.join(_allowed_parameters())}")
     if EXCLUDE in keys:
         return TableEntry(name=name, policy=None, exclude=str(keys[EXCLUDE]), keeps_pause=True, place=place)
     if (COLUMN in keys) != (AFTER in keys):
@@ -336,7 +340,7 @@ def entry_from_keys(name: str, keys: Mapping[str, Any], *, place: str) -> TableE
         if key == COLUMN:
             fields |= {"column": str(value), "interval": interval.parse(str(keys[AFTER]), name=AFTER)}
         elif key != AFTER:
-            fields |= knob_fields(key, _text(value) or "")
+            fields |= parameter_fields(key, _text(value) or "")
     policy = PolicyChange(set=fields).apply_to(None, name)
     return TableEntry(name=name, policy=policy, exclude=None, keeps_pause="pause" not in fields, place=place)
 

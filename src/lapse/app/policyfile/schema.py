@@ -1,19 +1,23 @@
-"""The JSON Schema of `lapse.toml`, made from the knobs, for editors that complete and check as one types."""
+"""The JSON Schema of `lapse.toml`, made from the parameters, for editors that complete and check as one types."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lapse.app.policyfile.reading import AFTER, COLUMN, DERIVED_KNOBS, EXCLUDE
-from lapse.model import knobs
+from lapse.app.policyfile.reading import AFTER, COLUMN, DERIVED_PARAMETERS, EXCLUDE
+from lapse.model import parameters
 from lapse.model.interval import ALLOWED as DURATION
 
 _ON_OFF = "'on' or 'off'"
 
 
 def json_schema() -> dict[str, Any]:
-    usable = [knob for knob in knobs.KNOBS.values() if knob.field and knob.name not in DERIVED_KNOBS]
-    known = {knob.name: _knob(knob) for knob in usable}
+    usable = [
+        parameter
+        for parameter in parameters.PARAMETERS.values()
+        if parameter.field and parameter.name not in DERIVED_PARAMETERS
+    ]
+    known = {parameter.name: _parameter(parameter) for parameter in usable}
     expiry = ("ttl_expire_after", "ttl_expiration_expression")
     defaults = _table({name: value for name, value in known.items() if name not in expiry})
     table = _table(
@@ -57,11 +61,11 @@ def _table(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _knob(knob: knobs.Knob) -> dict[str, Any]:
-    default = f" Default: {knob.default}." if knob.default else ""
-    described = {"description": f"{knob.help} Allowed: {knob.allowed}.{default}"}
-    if knob.allowed == _ON_OFF:
+def _parameter(parameter: parameters.Parameter) -> dict[str, Any]:
+    default = f" Default: {parameter.default}." if parameter.default else ""
+    described = {"description": f"{parameter.help} Allowed: {parameter.allowed}.{default}"}
+    if parameter.allowed == _ON_OFF:
         return {"enum": [True, False, "on", "off"]} | described
-    if knob.default.isdigit():
-        return {"type": "integer", "minimum": 0 if "0" in knob.allowed.split() else 1} | described
+    if parameter.default.isdigit():
+        return {"type": "integer", "minimum": 0 if "0" in parameter.allowed.split() else 1} | described
     return {"type": "string"} | described

@@ -109,7 +109,9 @@ def every(policy: Policy) -> Interval:
 _EXPRESSED = frozenset({"column", "interval", "pause", "job_cron", "job_interval", "time_zone", "label_metrics"})
 _OF_LAPSE = frozenset({"guard", "grace", "row_stats_poll_interval", "delete_within"})
 """What concerns Lapse's look at the table and not how TiDB deletes."""
-_KNOBS = frozenset({"select_batch_size", "delete_batch_size", "adaptive", "select_as_of_system_time", "time_format"})
+_PARAMETERS = frozenset(
+    {"select_batch_size", "delete_batch_size", "adaptive", "select_as_of_system_time", "time_format"}
+)
 """What TiDB has for the whole cluster or not at all, and what changes no row's fate."""
 
 
@@ -130,14 +132,18 @@ def refuse(table: Table, policy: Policy) -> list[str]:
         raise Unsupported(f"TiDB allows no TTL on table {name}, because rows of {children} refer to it")
     every(policy)
     given = {field.name for field in fields(policy) if getattr(policy, field.name) != field.default}
-    unknown = sorted(given - _EXPRESSED - _OF_LAPSE - _KNOBS)
+    unknown = sorted(given - _EXPRESSED - _OF_LAPSE - _PARAMETERS)
     if unknown:
         raise Unsupported(
             f"TiDB's own TTL has nothing like ttl_{unknown[0]}, and Lapse deletes no rows by itself there",
             hint=f"ALTER TABLE {name} RESET (ttl_{unknown[0]})",
         )
-    ignored = sorted(given & _KNOBS)
-    return [f"TiDB's own job has no knob like {', '.join(f'ttl_{knob}' for knob in ignored)}"] if ignored else []
+    ignored = sorted(given & _PARAMETERS)
+    return (
+        [f"TiDB's own job has no parameter like {', '.join(f'ttl_{parameter}' for parameter in ignored)}"]
+        if ignored
+        else []
+    )
 
 
 def _refuse_expiry(table: Table, policy: Policy) -> None:

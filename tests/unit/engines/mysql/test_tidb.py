@@ -123,7 +123,7 @@ def test_a_table_that_others_refer_to_is_refused() -> None:
         tidb.refuse(replace(TABLE, referenced_by=(child,)), POLICY)
 
 
-def test_a_plain_policy_passes_and_knobs_without_a_meaning_are_named() -> None:
+def test_a_plain_policy_passes_and_parameters_without_a_meaning_are_named() -> None:
     assert tidb.refuse(TABLE, replace(POLICY, pause=True, time_zone="UTC", guard=False)) == []
     (notice,) = tidb.refuse(TABLE, replace(POLICY, delete_batch_size=5))
     assert "ttl_delete_batch_size" in notice

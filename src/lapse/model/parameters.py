@@ -34,8 +34,8 @@ MAX_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Knob:
-    """`field` is the attribute of Policy that holds it; None where the knob is accepted without effect."""
+class Parameter:
+    """`field` is the attribute of Policy that holds it; None where the parameter is accepted without effect."""
 
     name: str
     field: str | None
@@ -46,12 +46,12 @@ class Knob:
     notice: str | None = None
 
 
-def find(name: str) -> Knob:
-    knob = KNOBS.get(name.lower())
-    if knob is None:
-        hint = suggest_or_list(name, KNOBS, "known parameters:")
+def find(name: str) -> Parameter:
+    parameter = PARAMETERS.get(name.lower())
+    if parameter is None:
+        hint = suggest_or_list(name, PARAMETERS, "known parameters:")
         raise InvalidValue("storage parameter", name, "is not known", hint=hint)
-    return knob
+    return parameter
 
 
 def cron_fields(text: str) -> str:
@@ -60,7 +60,7 @@ def cron_fields(text: str) -> str:
 
 
 def write(value: object) -> str:
-    """The text of a value, such that its knob's `parse` reads it back."""
+    """The text of a value, such that its parameter's `parse` reads it back."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
@@ -184,38 +184,38 @@ def _ttl(text: str, name: str) -> bool:
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-KNOBS: dict[str, Knob] = {
-    knob.name: knob
-    for knob in (
-        Knob(
+PARAMETERS: dict[str, Parameter] = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter(
             name="ttl_expire_after",
             field="expire_after",
             help="Rows expire this long after they were inserted or last updated (managed column).",
             allowed="a duration longer than zero",
             parse=_positive_interval,
         ),
-        Knob(
+        Parameter(
             name="ttl_expiration_expression",
             field="expression",
             help="When a row expires: an expression over the row's own columns; NULL is never.",
             allowed="one scalar SQL expression",
             parse=_expression,
         ),
-        Knob(
+        Parameter(
             name="ttl_filter",
             field="filter",
             help="Only rows for which this is true expire; it reads the row's own columns.",
             allowed="one SQL expression that is true or false",
             parse=_expression,
         ),
-        Knob(
+        Parameter(
             name="ttl",
             field=None,
             help="Whether TTL is on; derived. RESET (ttl) removes the policy.",
             allowed="'on'",
             parse=_ttl,
         ),
-        Knob(
+        Parameter(
             name="ttl_select_batch_size",
             field="select_batch_size",
             default="500",
@@ -223,7 +223,7 @@ KNOBS: dict[str, Knob] = {
             allowed=f"1 to {MAX_BATCH}",
             parse=_integer(1, MAX_BATCH),
         ),
-        Knob(
+        Parameter(
             name="ttl_delete_batch_size",
             field="delete_batch_size",
             default="100",
@@ -231,7 +231,7 @@ KNOBS: dict[str, Knob] = {
             allowed=f"1 to {MAX_BATCH}",
             parse=_integer(1, MAX_BATCH),
         ),
-        Knob(
+        Parameter(
             name="ttl_select_rate_limit",
             field="select_rate_limit",
             default="0",
@@ -239,7 +239,7 @@ KNOBS: dict[str, Knob] = {
             allowed="0 or more",
             parse=_integer(0, 2**63 - 1),
         ),
-        Knob(
+        Parameter(
             name="ttl_delete_rate_limit",
             field="delete_rate_limit",
             default="0",
@@ -247,14 +247,14 @@ KNOBS: dict[str, Knob] = {
             allowed="0 or more",
             parse=_integer(0, 2**63 - 1),
         ),
-        Knob(
+        Parameter(
             name="ttl_row_stats_poll_interval",
             field="row_stats_poll_interval",
             help="While a job runs, count rows and expired rows this often; unset counts nothing.",
             allowed="a duration of at least one second",
             parse=_poll_interval,
         ),
-        Knob(
+        Parameter(
             name="ttl_pause",
             field="pause",
             default="off",
@@ -262,7 +262,7 @@ KNOBS: dict[str, Knob] = {
             allowed="'on' or 'off'",
             parse=_boolean,
         ),
-        Knob(
+        Parameter(
             name="ttl_job_cron",
             field="job_cron",
             default="@hourly",
@@ -270,14 +270,14 @@ KNOBS: dict[str, Knob] = {
             allowed=f"a cron expression, or one of {', '.join(CRON_WORDS)}",
             parse=_cron,
         ),
-        Knob(
+        Parameter(
             name="ttl_job_interval",
             field="job_interval",
             help="How often the job runs (TiDB's TTL_JOB_INTERVAL), instead of a cron.",
             allowed="a duration without months",
             parse=_fixed_interval,
         ),
-        Knob(
+        Parameter(
             name="ttl_label_metrics",
             field="label_metrics",
             default="off",
@@ -285,14 +285,14 @@ KNOBS: dict[str, Knob] = {
             allowed="'on' or 'off'",
             parse=_boolean,
         ),
-        Knob(
+        Parameter(
             name="ttl_select_as_of_system_time",
             field="select_as_of_system_time",
             help="Accepted for CockroachDB compatibility; no engine scans on a replica yet, and a notice says so.",
             allowed="a duration without months",
             parse=_staleness,
         ),
-        Knob(
+        Parameter(
             name="ttl_adaptive",
             field="adaptive",
             default="on",
@@ -300,7 +300,7 @@ KNOBS: dict[str, Knob] = {
             allowed="'on' or 'off'",
             parse=_boolean,
         ),
-        Knob(
+        Parameter(
             name="ttl_time_zone",
             field="time_zone",
             default="UTC",
@@ -308,14 +308,14 @@ KNOBS: dict[str, Knob] = {
             allowed="an IANA time zone",
             parse=_time_zone,
         ),
-        Knob(
+        Parameter(
             name="ttl_time_format",
             field="time_format",
             help="How the time column stores time, where the engine has no time type; detected when unset.",
             allowed=f"one of {', '.join(TimeFormat)}",
             parse=_time_format,
         ),
-        Knob(
+        Parameter(
             name="ttl_hide_expired",
             field="hide_expired",
             default="off",
@@ -323,7 +323,7 @@ KNOBS: dict[str, Knob] = {
             allowed=f"one of {', '.join(HIDE_CHOICES)}",
             parse=_hide,
         ),
-        Knob(
+        Parameter(
             name="ttl_partition_drop",
             field="partition_drop",
             default="off",
@@ -331,14 +331,14 @@ KNOBS: dict[str, Knob] = {
             allowed="'on' or 'off'",
             parse=_boolean,
         ),
-        Knob(
+        Parameter(
             name="ttl_replication_origin",
             field="replication_origin",
             help="PostgreSQL: delete under this replication origin, so that subscribers can leave TTL deletes out.",
             allowed="the name of a replication origin",
             parse=_name,
         ),
-        Knob(
+        Parameter(
             name="ttl_delete_within",
             field="delete_within",
             default="1 day",
@@ -346,7 +346,7 @@ KNOBS: dict[str, Knob] = {
             allowed="a duration longer than zero",
             parse=_positive_interval,
         ),
-        Knob(
+        Parameter(
             name="ttl_guard",
             field="guard",
             default="on",
@@ -355,7 +355,7 @@ KNOBS: dict[str, Knob] = {
             allowed="'on' or 'off'",
             parse=_boolean,
         ),
-        Knob(
+        Parameter(
             name="ttl_grace",
             field="grace",
             default="10 minutes",
@@ -364,7 +364,7 @@ KNOBS: dict[str, Knob] = {
             allowed="a duration, or '0 seconds'",
             parse=_interval,
         ),
-        Knob(
+        Parameter(
             name="ttl_range_concurrency",
             field=None,
             help="Accepted for CockroachDB compatibility; has no effect.",
@@ -372,7 +372,7 @@ KNOBS: dict[str, Knob] = {
             parse=_integer(1, 2**31),
             notice="ttl_range_concurrency has no effect: Lapse decides how many ranges to work on",
         ),
-        Knob(
+        Parameter(
             name="ttl_automatic_column",
             field=None,
             help="Accepted for CockroachDB compatibility; has no effect.",
