@@ -58,6 +58,7 @@ def _remove_catalog(database: Lapse) -> None:
     with engine.transaction() as connection:
         bound = database.catalog.bind(connection)
         prefix = f'"{engine.catalog_schema}".' if engine.catalog_schema else ""
+        engine.remove_client(connection)
         for view in schema.VIEWS:
             bound.execute(text(f"DROP VIEW IF EXISTS {prefix}{view}"))
         schema.metadata.drop_all(bound)

@@ -195,6 +195,9 @@ class Engine(ABC):
     def install_client(self, connection: Connection) -> None:  # noqa: B027 - only where there are functions
         """Make what people call from the database's own client, inside the transaction that installs the catalog."""
 
+    def remove_client(self, connection: Connection) -> None:  # noqa: B027 - only where there are functions
+        """Take away what `install_client` has made."""
+
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         """What people have asked for and no worker has done yet, the oldest first."""
         return []

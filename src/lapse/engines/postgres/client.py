@@ -32,7 +32,9 @@ _GRANTS = """
      WHERE n.nspname = %(schema)s AND c.relname = 'lapse_job' AND a.grantee NOT IN (0, c.relowner)
        AND a.privilege_type IN ('SELECT', 'UPDATE', 'DELETE')"""
 
-_OWNED = """
+_NAMES = "('check_request', 'set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview')"
+
+_OWNED = f"""
     SELECT pg_catalog.format('ALTER %%s %%s OWNER TO %%I', x.kind, x.name, o.rolname) AS statement
       FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles o ON o.oid = n.nspowner
       CROSS JOIN LATERAL (
@@ -44,8 +46,13 @@ _OWNED = """
            SELECT 'FUNCTION', p.oid::regprocedure::text
              FROM pg_catalog.pg_proc p
             WHERE p.pronamespace = n.oid AND p.proowner <> n.nspowner
-              AND p.proname IN ('check_request', 'set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview')) x
+              AND p.proname IN {_NAMES}) x
      WHERE n.nspname = %(schema)s"""
+
+_FUNCTIONS = f"""
+    SELECT pg_catalog.format('DROP FUNCTION %%s', p.oid::regprocedure) AS statement
+      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+     WHERE n.nspname = %(schema)s AND p.proname IN {_NAMES}"""
 
 _WAITING = f"""
     SELECT r.request_id, r.command, r.relation::bigint AS relation, r.arguments::text AS arguments,
@@ -74,6 +81,17 @@ def install(connection: Connection) -> None:
     for row in (*rows(connection, _OWNED, here), *rows(connection, _GRANTS, here)):
         connection.exec_driver_sql(str(row["statement"]).replace("%", "%%"), _UNUSED)
     _set_path(connection, str(before))
+
+
+def remove(connection: Connection) -> None:
+    """The table goes first: its trigger calls a function."""
+    for statement in _statements():
+        made = re.match(r"CREATE (?:OR REPLACE )?VIEW (\S+)", statement)
+        if made:
+            connection.exec_driver_sql(f"DROP VIEW IF EXISTS {made[1]}")
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_TABLE}")
+    for row in rows(connection, _FUNCTIONS, {"schema": CATALOG_SCHEMA}):
+        connection.exec_driver_sql(str(row["statement"]).replace("%", "%%"), _UNUSED)
 
 
 def _set_path(connection: Connection, path: str) -> None:

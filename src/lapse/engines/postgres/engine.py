@@ -231,6 +231,9 @@ class PostgresEngine(Engine):
     def install_client(self, connection: Connection) -> None:
         client.install(connection)
 
+    def remove_client(self, connection: Connection) -> None:
+        client.remove(connection)
+
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         return client.waiting(connection)
 
