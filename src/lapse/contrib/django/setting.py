@@ -84,6 +84,9 @@ def _put(connection: Any, wanted: dict[Any, Ttl]) -> None:
             entry = ttl.entry(model, connection)
             assert entry.policy is not None
             table = table_name(model._meta.db_table)
+            stored = migration.policy(table)
+            if stored is not None and (stored.policy, stored.source) == (entry.policy, policies.SETTINGS):
+                continue
             migration.put(table, entry.policy, keeps_pause=entry.keeps_pause, source=policies.SETTINGS)
 
 

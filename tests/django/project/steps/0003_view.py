@@ -6,4 +6,5 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RenameModel("Visit", "View"),
         migrations.RenameField("View", "page", "address"),
+        migrations.RemoveField("Event", "tag"),
     ]

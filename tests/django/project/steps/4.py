@@ -7,7 +7,6 @@ from lapse.contrib.django import Ttl
 
 class Event(models.Model):
     name = models.TextField(null=True)
-    tag = models.CharField(max_length=20, default="none")
 
 
 class View(models.Model):

@@ -56,14 +56,18 @@ class Command(BaseCommand):
             sys.exit(code)
 
 
+DJANGOS = ("--database", "--settings", "--pythonpath")
+"""Options with a value that are not Lapse's."""
+
+
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     own: list[str] = []
     rest: list[str] = []
     waiting = iter(arguments)
     for each in waiting:
-        if each == "--database":
-            own += [each, *[next(waiting, "")]]
-        elif each.startswith(("--database=", "--settings", "--pythonpath")):
+        if each in DJANGOS:
+            own += [each, *[value for value in (next(waiting, None),) if value is not None]]
+        elif each.startswith(tuple(f"{name}=" for name in DJANGOS)):
             own.append(each)
         else:
             rest.append(each)
