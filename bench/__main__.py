@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any
 
@@ -14,10 +14,12 @@ from bench import kv, page, record
 from bench.cost import cost
 from bench.foreground import foreground
 from bench.plans import SIZES, Size, design
+from bench.scale import scale
 from bench.servers import SERVERS, NotHere, Server
 from lapse.bench import Shape, compare, table_for
 
-PARTS = ("base", "axes", "idle", "skip", "growing", "cost", "foreground")
+PARTS = ("base", "axes", "idle", "skip", "growing", "cost", "foreground", "scale")
+TIME_TYPES = {"postgres": "TIMESTAMPTZ", "mariadb": "DATETIME(6)"}
 FOREGROUND_EXPIRED = 50.0
 
 
@@ -96,10 +98,19 @@ def _part(engine: str, server: Server, size: Size, part: str) -> Any:
         return record.cost_record(cost(table, rounds=size.rounds, progress=_say))
     if part == "foreground":
         return _foreground(server, size) if engine != "sqlite" else None
+    if part == "scale":
+        return _scale(engine, server)
     plan = design(engine, size)
     record.save(engine, {"missing": list(plan.missing)})
     results = compare(table, getattr(plan, part), rounds=size.rounds, progress=_say)
     return record.results_record(results)
+
+
+def _scale(engine: str, server: Server) -> Any:
+    if engine not in TIME_TYPES:
+        return None
+    url = server.url.render_as_string(hide_password=False)
+    return [asdict(look) for look in scale(url, time_type=TIME_TYPES[engine], progress=_say)]
 
 
 def _foreground(server: Server, size: Size) -> Any:

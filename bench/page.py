@@ -11,6 +11,7 @@ from bench.aims import AIMS, Records
 from bench.charts import Bar, bar_chart
 from bench.growth import fitted_exponent
 from bench.record import BASELINE, LOOP, NAMES, Row, by_shape
+from bench.scale import LIMITS_SECONDS
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
@@ -193,6 +194,20 @@ def _cost(engine: str, measured: Row) -> str:
     return f"{table(header, rows)}\n\n{_under(measured['cost'])}"
 
 
+def _scale(engine: str, measured: Row) -> str:
+    found = measured["scale"]["found"]
+    sizes = sorted({row["policies"] for row in found})
+    rows = []
+    for name in dict.fromkeys(row["name"] for row in found):
+        taken = {row["policies"]: row for row in found if row["name"] == name}
+        limit = LIMITS_SECONDS.get(name)
+        cells = [f"{1000 * taken[size]['seconds']:.0f} ms, {taken[size]['statements']}" for size in sizes]
+        exponent = fitted_exponent([(size, taken[size]["seconds"]) for size in sizes])
+        rows.append([name, *cells, f"{exponent:.2f}", "-" if limit is None else f"{limit:g} s"])
+    header = ["time, statements", *(f"{size:,} policies" for size in sizes), "exponent", "aim with 10,000"]
+    return f"{table(header, rows)}\n\n{_under(measured['scale'])}"
+
+
 def _foreground(engine: str, measured: Row) -> str:
     found = measured["foreground"]["found"]
     alone = next(row for row in found["contenders"] if row["contender"] == "no job")
@@ -278,4 +293,5 @@ RENDERERS = {
     "growing": _growing,
     "cost": _cost,
     "foreground": _foreground,
+    "scale": _scale,
 }

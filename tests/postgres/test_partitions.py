@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 
 import psycopg
@@ -11,7 +12,9 @@ from lapse.cli.output import Output
 from lapse.cli.preview import show_all
 from lapse.errors import Unsupported
 from lapse.model.job import JobStatus, PathKind
+from lapse.runner.promise import Health
 from tests.conformance.harness import Harness
+from tests.conformance.test_idle import counted
 
 MONTHS = ("2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01")
 
@@ -256,3 +259,49 @@ def test_a_drop_is_called_one(each: Harness, capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert "2 dropped whole, 1 with nothing expired" in text
     assert "path          the whole partition is dropped: every row of p0 is older than" in text
+
+
+def _hourly(h: Harness, count: int) -> None:
+    """A table with a leaf per hour, from now on."""
+    h.sql("CREATE TABLE hours (id BIGINT, ts TIMESTAMPTZ) PARTITION BY RANGE (ts)")
+    with h.client() as client:
+        for number in range(count):
+            low, high = h.now + timedelta(hours=number), h.now + timedelta(hours=number + 1)
+            client.exec_driver_sql(
+                f"CREATE TABLE hours_{number} PARTITION OF hours FOR VALUES FROM ('{low}') TO ('{high}')"
+            )
+    h.sql("ALTER TABLE hours TTL = ts + INTERVAL 1 HOUR")
+    h.sql("ALTER TABLE hours SET (ttl_grace = '0 seconds')")
+
+
+@pytest.mark.parametrize("count", [12, 60])
+def test_leaves_that_cannot_hold_expired_rows_get_no_job(h: Harness, count: int) -> None:
+    _hourly(h, count)
+    h.insert((1, h.at()), (2, h.at(hours=2)), table="hours")
+    h.advance(hours=1, minutes=1)
+    result = h.db.run()
+    assert {job.table.partition for job in result.jobs} == {"hours_0"}
+    assert result.deleted == 1
+    (health,) = h.db.health()
+    assert (health.health, len(health.parts)) == (Health.ON_TIME, count)
+    assert len(h.owner.history(limit=1000)) == 1
+    # Those that were passed over are late when nobody looks at them again, and due at the next time.
+    h.advance(days=2)
+    (health,) = h.db.health()
+    assert health.health is Health.LATE
+    assert {job.table.partition for job in h.db.run().jobs} >= {"hours_1", "hours_2"}
+    assert h.ids("hours") == []
+
+
+def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) -> None:
+    taken = []
+    for count in (12, 60):
+        _hourly(h, count)
+        scheduler = h.db.worker()._scheduler
+        assert scheduler.run_once(patient=True).jobs == ()
+        h.owner.request_run("hours")
+        with counted(h.db) as statements:
+            assert scheduler.run_once(patient=True).jobs == ()
+        taken.append(len(statements))
+        h.sql("DROP TABLE hours")
+    assert taken[0] == taken[1]

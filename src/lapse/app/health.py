@@ -13,6 +13,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import Job
 from lapse.runner.promise import Health, Promise
 
+_BADNESS = {health: number for number, health in enumerate(Health)}
 NO_FAILURE = (BlockCode.GUARD, BlockCode.ROWS_HELD, BlockCode.NO_WORKER)
 
 
@@ -103,12 +104,11 @@ def policy_healths(statuses: Sequence[TableStatus]) -> list[PolicyHealth]:
 
 
 def _health(parts: Sequence[TableStatus]) -> PolicyHealth:
-    badness = list(Health).index
     furthest = max((part.promise for part in parts), key=lambda kept: kept.lateness)
     succeeded = [part.last_success_at for part in parts if part.last_success_at is not None]
     return PolicyHealth(
         stored=parts[0].stored,
-        verdict=max((part.promise for part in parts), key=lambda kept: (badness(kept.health), kept.lateness)),
+        verdict=max((part.promise for part in parts), key=lambda kept: (_BADNESS[kept.health], kept.lateness)),
         lateness=furthest.lateness,
         promise=furthest.within,
         parts=tuple(parts),

@@ -173,6 +173,10 @@ def _client(connection: Connection) -> None:
     """What people call from the database's own client is the engine's: `Engine.install_client`."""
 
 
+def _clean_leaves(connection: Connection) -> None:
+    _add_columns(connection, schema.table.c.clean_at)
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -196,5 +200,12 @@ _GRANTS = """
      WHERE n.nspname = :schema AND c.relname = :model AND a.grantee <> c.relowner
        AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')"""
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _guard, 2: _armed, 3: _events, 4: _indexes, 5: _client}
+STEPS: dict[int, Callable[[Connection], None]] = {
+    1: _guard,
+    2: _armed,
+    3: _events,
+    4: _indexes,
+    5: _client,
+    6: _clean_leaves,
+}
 """Version → what leads to the next one."""

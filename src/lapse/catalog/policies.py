@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Connection, RowMapping, bindparam, delete, exists, insert, select, union, update
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    RowMapping,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    union,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.schema import Instant, policy, policy_version, rate, table
@@ -53,7 +65,7 @@ class StoredPolicy:
 class PhysicalTable:
     """`blocked` is why no job can run, until one could; `blocked_reason` is a sentence with what to do about it.
 
-    `failures` counts the attempts since then.
+    `failures` counts the attempts since then. At `clean_at` its bounds alone said that no row of it had expired.
     """
 
     id: int
@@ -66,6 +78,7 @@ class PhysicalTable:
     blocked: BlockCode | None = None
     blocked_since: datetime | None = None
     failures: int = 0
+    clean_at: datetime | None = None
 
     def name_in(self, table: TableName) -> TableName:
         """The physical table's name, as a part of the table that the policy is for."""
@@ -222,10 +235,13 @@ def sync_tables(connection: Connection, policy_id: int, leaves: Sequence[TableNa
         (physical.partition_schema or "", physical.partition or ""): physical
         for physical in list_tables(connection, policy_id)
     }
-    for schema, name in sorted(wanted - known.keys()):
-        connection.execute(insert(table).values(policy_id=policy_id, partition_schema=schema, partition_name=name))
-    gone = [known[name].id for name in known.keys() - wanted]
-    if gone:
+    new = [
+        {"policy_id": policy_id, "partition_schema": schema, "partition_name": name}
+        for schema, name in sorted(wanted - known.keys())
+    ]
+    if new:
+        connection.execute(insert(table), new)
+    for gone in _chunks({known[name].id for name in known.keys() - wanted}):
         connection.execute(delete(table).where(table.c.table_id.in_(gone)))
     return list_tables(connection, policy_id)
 
@@ -248,6 +264,16 @@ def take_table(connection: Connection, physical: PhysicalTable, next_run_at: dat
         .values(next_run_at=next_run_at, trouble=None, blocked=None, blocked_since=None)
     )
     return taken.rowcount == 1
+
+
+def pass_over(
+    connection: Connection, due: Sequence[PhysicalTable], *, clean_at: datetime, next_run_at: datetime
+) -> None:
+    """Tables that were due and have nothing to delete, by what is known without a look at their rows."""
+    values = {"clean_at": clean_at, "next_run_at": next_run_at} | dict.fromkeys(("blocked", "blocked_since", "trouble"))
+    for ids in _chunks({physical.id for physical in due}):
+        is_due = or_(table.c.next_run_at.is_(None), table.c.next_run_at <= clean_at)
+        connection.execute(update(table).where(table.c.table_id.in_(ids), is_due).values(failures=0, **values))
 
 
 def block_table(
@@ -338,12 +364,18 @@ def _of(name: TableName) -> tuple[Any, Any]:
     return policy.c.schema_name == (name.schema or ""), policy.c.table_name == name.name
 
 
+@lru_cache(maxsize=4096)
+def _parsed(options: str) -> Policy:
+    """Many tables have the same policy, and to read it takes longer than to fetch it."""
+    return Policy.from_json(options)
+
+
 def _policy(row: RowMapping) -> StoredPolicy:
     return StoredPolicy(
         id=row["policy_id"],
         table=TableName(row["table_name"], row["schema_name"] or None),
         version=row["version"],
-        policy=Policy.from_json(row["options"]),
+        policy=_parsed(row["options"]),
         source=row["source"],
         fingerprint=row["fingerprint"],
         created_at=row["created_at"],
@@ -370,6 +402,7 @@ def _physical(row: RowMapping) -> PhysicalTable:
         blocked=_code(row["blocked"]),
         blocked_since=row["blocked_since"],
         failures=row["failures"],
+        clean_at=row["clean_at"],
     )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 6
+VERSION = 7
 """Grows with every change of these tables; see `migrations`."""
 
 NAME_LENGTH = 255
@@ -123,6 +123,7 @@ table = Table(
     Column("partition_name", String(NAME_LENGTH), nullable=False),
     Column("partition_schema", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("next_run_at", Instant),
+    Column("clean_at", Instant),
     Column("statistics", Text),
     Column("trouble", Text),
     Column("blocked", String(WORD_LENGTH)),

@@ -438,6 +438,13 @@ class Engine(ABC):
     @abstractmethod
     def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path: ...
 
+    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+        """Leaves of a table that cannot hold an expired row, by their bounds alone, in a fixed number of statements.
+
+        There may be more of them.
+        """
+        return frozenset()
+
     def action(self, declared: Declared) -> Action:
         """What happens to the expired rows of a table."""
         return Delete()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import Connection
+
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.engines.base import Expiring
@@ -33,12 +35,15 @@ class Guard:
         self._keeper = keeper
 
     @retried
-    def blocker(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
-        """Why this policy must not run yet; None when it may, which is remembered."""
+    def blocker(self, stored: StoredPolicy, parts: Sequence[PhysicalTable], *, some: bool = False) -> str | None:
+        """Why this policy must not run yet; None when it may, which is remembered.
+
+        `some` says that these are not all of its physical tables: no row of the others has expired.
+        """
         if stored.cleared_at is not None or not stored.policy.guard:
             return None
         try:
-            reason = self._objection(stored, parts)
+            reason = self._objection(stored, parts, some=some)
         except (Drift, Refused):
             # The job itself fails for this reason and says so.
             return None
@@ -48,7 +53,7 @@ class Guard:
                 policies.set_guard(connection, stored.id, cleared_at=None if reason else now, held=reason)
         return reason
 
-    def _objection(self, stored: StoredPolicy, parts: Sequence[PhysicalTable]) -> str | None:
+    def _objection(self, stored: StoredPolicy, parts: Sequence[PhysicalTable], *, some: bool) -> str | None:
         with self._engine.connection() as connection:
             self._keeper.armed(connection, stored)
             now = self._engine.now(connection)
@@ -61,8 +66,16 @@ class Guard:
                 )
                 for part in parts
             ]
+            if some:
+                found.append(self._others(connection, stored, found))
         blocker = blocker_of(found, now)
         return None if blocker is None else f"{HELD}: {blocker}"
+
+    def _others(self, connection: Connection, stored: StoredPolicy, found: Sequence[Expiring]) -> Expiring:
+        """Rows of the physical tables that were not looked at, by the engine's counters."""
+        whole = self._engine.footprints(connection, [stored.table]).get(stored.table)
+        rows = max(0, (whole.rows if whole and whole.rows else 0) - sum(each.rows for each in found))
+        return Expiring(counts=(0,), rows=rows, bytes=None, oldest=None, exact=False, method="the engine's counters")
 
 
 def blocker_of(found: Sequence[Expiring], now: datetime) -> str | None:

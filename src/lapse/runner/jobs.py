@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -120,7 +121,7 @@ class JobKeeper:
                 if ends_grace and stored.grace_until is not None:
                     policies.end_grace(connection, stored.id)
                 if ranges:
-                    behind = self.behind(connection, stored, physical.id, cutoff)
+                    behind = self.behind(connection, stored, physical.id, cutoff, physical.clean_at)
                 job_id = stored_jobs.create_job(
                     connection,
                     table_id=physical.id,
@@ -166,8 +167,9 @@ class JobKeeper:
         stored = policies.get_policy(connection, job.policy_id)
         if stored is None:
             raise Drift("the policy was removed")
-        behind = self.behind(connection, stored, job.table_id, now)
-        return Planned(job=job, stored=stored, physical=policies.get_table(connection, job.table_id), behind=behind)
+        physical = policies.get_table(connection, job.table_id)
+        behind = self.behind(connection, stored, job.table_id, now, physical.clean_at if physical else None)
+        return Planned(job=job, stored=stored, physical=physical, behind=behind)
 
     def _announced(self, job: Job) -> Job:
         self.listener.job_created(job)
@@ -315,6 +317,16 @@ class JobKeeper:
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
             return declared, cutoff, target.path, self._engine.split(connection, target, pieces)
 
+    def without_expired(
+        self, stored: StoredPolicy, parts: Sequence[PhysicalTable]
+    ) -> tuple[list[PhysicalTable], datetime]:
+        """Those of a policy's leaves that cannot hold an expired row now, and when that was asked. Raises Blocked."""
+        with self._engine.connection() as connection:
+            self.armed(connection, stored)
+            now = self._engine.now(connection)
+            names = self._engine.unexpired_leaves(connection, self.declared(connection, stored), now)
+        return [part for part in parts if part.name_in(stored.table) in names], now
+
     def look_again(self) -> None:
         """Forget what tables looked like, and the jobs of the last round."""
         self._described, self._planned = {}, {}
@@ -439,9 +451,12 @@ class JobKeeper:
             return self._active(physical)
         return self._announced(job)
 
-    def behind(self, connection: Connection, stored: StoredPolicy, table_id: int, now: datetime) -> float:
+    def behind(
+        self, connection: Connection, stored: StoredPolicy, table_id: int, now: datetime, clean_at: datetime | None
+    ) -> float:
         """The share of the promised time that has passed for a physical table."""
-        watermark = stored_jobs.watermark(connection, table_id) or stored.created_at
+        known = [at for at in (stored_jobs.watermark(connection, table_id), clean_at) if at is not None]
+        watermark = max(known, default=stored.created_at)
         return behind(stored.policy, watermark=watermark, now=now)
 
 

@@ -85,7 +85,9 @@ def behind(policy: Policy, *, watermark: datetime, now: datetime) -> float:
 
 
 def promise(facts: Facts) -> Promise:
-    watermark = facts.last.clean.cutoff if facts.last.clean else facts.stored.created_at
+    known = [facts.last.clean.cutoff] if facts.last.clean else []
+    known += [facts.physical.clean_at] if facts.physical.clean_at else []
+    watermark = max(known, default=facts.stored.created_at)
     lateness, within = _times(facts.stored.policy, watermark, facts.now)
     found = _halted(facts)
     halted = found is not None

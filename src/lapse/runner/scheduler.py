@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import random
@@ -35,6 +35,8 @@ SYNC_SECONDS = 60.0
 """A new partition is seen this soon."""
 ROUND_SECONDS = 1.0
 """A worker's round creates jobs for this long; tasks begin after it, and the next round goes on."""
+FEW_LEAVES = 8
+"""A table with no more leaves than this that are due gets a job for each, and the history shows it."""
 FRESH_SECONDS = 0.1
 """A table that was found due longer ago is asked for again before its job is planned: another worker may have it."""
 WORKER_MEMORY = timedelta(hours=1)
@@ -263,7 +265,12 @@ class Scheduler:
             due = [physical for physical in parts if round_.is_due(physical)]
             reasons = {physical.id: _blocker(stored, round_) for physical in due}
             free = [physical for physical in due if reasons[physical.id] is None]
-            held = self._guard.blocker(stored, parts) if free else stored.held if stored.policy.guard else None
+            clean = self._pass_over(stored, free, round_) if len(free) > FEW_LEAVES else []
+            left = [physical for physical in parts if physical not in clean]
+            due, free = ([each for each in some if each not in clean] for some in (due, free))
+            held = stored.held if stored.policy.guard else None
+            if free:
+                held = self._guard.blocker(stored, left, some=bool(clean))
         except DatabaseUnavailable:
             raise
         except Exception as error:
@@ -294,6 +301,21 @@ class Scheduler:
             else:
                 jobs += [] if made is None else [made]
         return jobs, skipped
+
+    @retried
+    def _pass_over(
+        self, stored: StoredPolicy, due: Sequence[PhysicalTable], round_: _Round
+    ) -> Collection[PhysicalTable]:
+        """The leaves among these whose bounds say that no row has expired: they get neither plan nor job."""
+        clean, now = self._keeper.without_expired(stored, due)
+        if round_.asked is not None and len(clean) == len(due):
+            # A person who asks for a run gets a job that says that there was nothing to do.
+            clean = clean[1:]
+        if clean:
+            with self._catalog.writing(durable=False) as connection:
+                next_at = next_run(stored.policy, round_.settings, after=now)
+                policies.pass_over(connection, clean, clean_at=now, next_run_at=next_at)
+        return frozenset(clean)
 
     def _is_untouched(self, physical: PhysicalTable) -> bool:
         with self._catalog.reading() as connection:

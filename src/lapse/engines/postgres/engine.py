@@ -436,6 +436,13 @@ class PostgresEngine(Engine):
         with self._reading(connection):
             return paths.choose_path(connection, declared, cutoff, condition.own(found))
 
+    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+        if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
+            return frozenset()
+        found = condition.own(self.condition(connection, declared, cutoff))
+        with self._looking(connection):
+            return partitions.unexpired(connection, declared.table, found)
+
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table)

@@ -29,6 +29,13 @@ _ABOVE = """
       LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
      ORDER BY above.number"""
 
+_BOUNDS = """
+    SELECT c.relname, n.nspname, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound
+      FROM pg_catalog.pg_inherits i
+      JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r'
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE i.inhparent = %(parent)s::oid"""
+
 _RANGE = """
     SELECT a.attname AS column FROM pg_catalog.pg_partitioned_table p
       JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
@@ -88,6 +95,28 @@ def begins_later(connection: Connection, leaf: TableName, found: Condition) -> b
         not span.low.word and _compare(connection, span, span.low, ">", found)
         for span in _spans(connection, leaf, found)
     )
+
+
+def unexpired(connection: Connection, table: Table, found: Condition) -> frozenset[TableName]:
+    """Leaves right below the table whose lower bound, on the expiry column, is above the threshold."""
+    own = inspect.relation_row(connection, table.name)
+    if own is None or found.column is None or found.threshold is None:
+        return frozenset()
+    by = inspect.rows(connection, _ABOVE, {"parent": own["oid"]})[0]
+    if (by["strategy"], by["columns"], by["column"]) != ("r", 1, found.column) or not by["usual"]:
+        return frozenset()
+    begins: dict[str, list[TableName]] = {}
+    for row in inspect.rows(connection, _BOUNDS, {"parent": own["oid"]}):
+        bound = _read(row["bound"])
+        if bound is not None and not bound.low[0].word:
+            name = _below(table.name, TableName(str(row["relname"]), str(row["nspname"])))
+            begins.setdefault(bound.low[0].text, []).append(name)
+    later = (
+        "SELECT low FROM pg_catalog.unnest(%(lows)s::pg_catalog.text[]) AS low"
+        f" WHERE low::{by['type']} OPERATOR(pg_catalog.>) {found.threshold.replace('%', '%%')}"
+    )
+    found_later = inspect.rows(connection, later, {"lows": list(begins)}) if begins else []
+    return frozenset(name for row in found_later for name in begins[str(row["low"])])
 
 
 def _compare(connection: Connection, span: Span, value: Value, operator: str, found: Condition) -> bool:
