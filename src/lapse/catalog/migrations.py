@@ -39,7 +39,7 @@ def check(version: int) -> None:
         )
 
 
-def install(connection: Connection, concatenate: str = "||") -> None:
+def install(connection: Connection) -> None:
     """Create everything at the current version; inside the caller's transaction."""
     _refuse_taken_names(connection)
     schema.metadata.create_all(connection)

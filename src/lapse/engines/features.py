@@ -16,9 +16,6 @@ class Features:
     table_comments: bool
     """Can a table carry a comment, and so a policy that any client declares?"""
 
-    hidden_columns: bool
-    """Can the managed column be left out of `SELECT *`?"""
-
     row_security: bool
     """Can `ttl_hide_expired = 'policy'` hide rows in the table itself?"""
 
@@ -33,9 +30,6 @@ class Features:
 
     keeps_columns: bool
     """Does the database itself refuse to drop a column that a policy reads?"""
-
-    replicas: bool
-    """Can scans be sent to a replica?"""
 
     failover_looks_like_a_copy: bool
     """Can a replica that took over not be told from a copy of the database, whose policies must not run?"""

@@ -39,7 +39,10 @@ class BatchSizer:
     ) -> BatchSizer:
         """`learned` is the size that an earlier task of the same table came to."""
         bounds = [size for size in (policy.select_batch_size, policy.delete_batch_size) if size is not None]
-        start = policy.delete_batch_size or settings.delete_batch_size
+        start = min(
+            policy.delete_batch_size or settings.delete_batch_size,
+            policy.select_batch_size or settings.scan_batch_size,
+        )
         ceiling = min(bounds) if bounds else (MAX_ROWS if policy.adaptive else start)
         if learned is not None and policy.adaptive:
             start = learned

@@ -46,10 +46,11 @@ def test_growth_is_slow_once_warm() -> None:
     assert before < found.size <= before * 1.2 + 1
 
 
-def test_a_statement_far_below_the_target_lets_it_grow_fourfold() -> None:
+@pytest.mark.parametrize(("share", "size"), [(0.15, 401), (0.01, 1601)])
+def test_a_statement_far_below_the_target_lets_it_grow_faster(share: float, size: int) -> None:
     found = sizer(start=100)
-    found.record(100, TARGET / 100)
-    assert found.size == 401
+    found.record(100, TARGET * share)
+    assert found.size == size
 
 
 def test_a_quick_statement_that_found_little_teaches_nothing() -> None:
@@ -98,6 +99,13 @@ def test_without_a_size_the_setting_is_where_it_starts() -> None:
     assert BatchSizer.for_policy(Policy(expression="at"), current, TARGET).size == 333
     fixed = BatchSizer.for_policy(Policy(expression="at", adaptive=False), current, TARGET)
     assert (fixed.size, fixed.ceiling) == (333, 333)
+
+
+def test_finding_and_deleting_are_one_statement_so_the_smaller_setting_is_where_it_starts() -> None:
+    current = settings({"tidb_ttl_delete_batch_size": "333", "tidb_ttl_scan_batch_size": "50"})
+    assert BatchSizer.for_policy(Policy(expression="at"), current, TARGET).size == 50
+    chosen = Policy(expression="at", select_batch_size=70)
+    assert BatchSizer.for_policy(chosen, current, TARGET).size == 70
 
 
 def test_a_later_task_starts_from_what_an_earlier_one_learned() -> None:

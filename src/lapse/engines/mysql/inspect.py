@@ -54,7 +54,7 @@ def describe(connection: Connection, name: TableName) -> Table:
         kind=_kind(schema, kind, bool(partitions), catalog=schema == own and table in CATALOG_TABLES),
         columns=columns,
         primary_key=primary,
-        key=_key(indexes, columns),
+        key=_key(indexes),
         indexes=indexes.all,
         referenced_by=_references(connection, schema, table, own),
         comment=row["comment"] or None,
@@ -211,7 +211,7 @@ def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
     return _Indexes(grouped.items())
 
 
-def _key(indexes: _Indexes, columns: tuple[Column, ...]) -> tuple[str, ...]:
+def _key(indexes: _Indexes) -> tuple[str, ...]:
     """The primary key, or else the unique key with the fewest columns."""
     if "PRIMARY" in indexes.paging:
         return indexes.paging["PRIMARY"]

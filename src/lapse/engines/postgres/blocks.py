@@ -34,10 +34,10 @@ class BlockDeleter(PostgresDeleter):
         self._end = int(work.span.end or 0)
         self._density: float | None = None
 
-    def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+    def _optimistic(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         blocks = self._blocks_for(limit)
         batch = self._sweep(connection, limit, blocks, checkpoint) if blocks else None
-        return batch or super()._take_a_chance(connection, limit, checkpoint)
+        return batch or super()._optimistic(connection, limit, checkpoint)
 
     def _blocks_for(self, limit: int) -> int:
         """How many blocks probably hold somewhat fewer than `limit` expired rows; 0 where that is not to be tried."""

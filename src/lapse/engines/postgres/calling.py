@@ -27,7 +27,7 @@ from lapse.errors import Blocked, Drift, NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.table import Table, TableName
 
-UNHURRIED = "; SET LOCAL lock_timeout = 0"
+CLEAR_LOCK_TIMEOUT = "; SET LOCAL lock_timeout = 0"
 """Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
 
 _FIND = """

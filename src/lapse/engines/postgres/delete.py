@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.calling import UNHURRIED, BatchFunction
+from lapse.engines.postgres.calling import CLEAR_LOCK_TIMEOUT, BatchFunction
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
 from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, transaction
@@ -151,14 +151,14 @@ class PostgresDeleter(InterruptibleDeleter):
         try:
             if self._careful_steps:
                 self._careful_steps -= 1
-                return self._careful(connection, limit, checkpoint)
+                return self._skip_locked(connection, limit, checkpoint)
             try:
-                return self._take_a_chance(connection, limit, checkpoint)
+                return self._optimistic(connection, limit, checkpoint)
             except DBAPIError as error:
                 if sqlstate(error.orig) != LOCK_NOT_AVAILABLE:
                     raise
             self._careful_steps = CAREFUL_STEPS
-            return self._careful(connection, limit, checkpoint)
+            return self._skip_locked(connection, limit, checkpoint)
         except DBAPIError as error:
             code = sqlstate(error.orig)
             if code.startswith(_REFUSALS):
@@ -167,11 +167,11 @@ class PostgresDeleter(InterruptibleDeleter):
                 self._shrink()
             raise
 
-    def _take_a_chance(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+    def _optimistic(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         """As if nothing were locked."""
         return self._once(connection, limit, checkpoint, careful=False)
 
-    def _careful(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
+    def _skip_locked(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         try:
             return self._once(connection, limit, checkpoint, careful=True)
         except DBAPIError as error:
@@ -202,7 +202,7 @@ class PostgresDeleter(InterruptibleDeleter):
         return replace(batch, locked_seconds=seconds)
 
     def _asked(self, connection: Connection, call: str, *, begin: str = "") -> Seen:
-        return Seen(**self._work.function.call(connection, call, begin=begin, then=UNHURRIED))
+        return Seen(**self._work.function.call(connection, call, begin=begin, then=CLEAR_LOCK_TIMEOUT))
 
     def _begin(self, lock_ms: int, **settings: str) -> str:
         """What opens a transaction, to be said in the message of its call."""

@@ -76,13 +76,11 @@ class SqliteEngine(Engine):
         transactional_ddl=True,
         time_types=False,
         table_comments=False,
-        hidden_columns=False,
         row_security=False,
         partitions=False,
         row_locks=False,
         concurrent_writers=False,
         keeps_columns=True,
-        replicas=False,
         failover_looks_like_a_copy=False,
         target_seconds=0.013,
         short_seconds=0.002,
@@ -239,7 +237,7 @@ class SqliteEngine(Engine):
         with self.connection() as connection:
             log = self._log if session.has_log(connection) else None
         look = partial(self._look, target)
-        parts = (look, span, cursor, self._impatient, self.atomic, log, self.action(target.declared))
+        parts = (look, span, cursor, self._delete_connection, self.atomic, log, self.action(target.declared))
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
         return KeyDeleter(*parts) if target.declared.table.key else RowidDeleter(*parts)
@@ -259,7 +257,7 @@ class SqliteEngine(Engine):
         return table, condition.at(connection, declared, target.cutoff)
 
     @contextmanager
-    def _impatient(self) -> Iterator[Connection]:
+    def _delete_connection(self) -> Iterator[Connection]:
         """A connection that gives way to other writers soon."""
         with self.errors(), self._deleting.connect() as connection:
             yield connection
