@@ -24,6 +24,8 @@ RAN = {"events", "invites", "notes", "readings", "sessions", "tokens", "visits"}
 @pytest.fixture
 def old(h: Harness) -> Harness:
     with psycopg.connect(h.url, autocommit=True) as client:
+        if client.info.server_version < 150000:
+            pytest.skip("the dump is of a newer server, whose views run with the rights of their readers")
         client.execute(VERSION_2.read_bytes())
     return h
 

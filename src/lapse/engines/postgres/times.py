@@ -23,6 +23,10 @@ def day(moment: date) -> str:
     return f"pg_catalog.date '{moment.year:04}-{moment.month:02}-{moment.day:02}'"
 
 
+_MAX_FIELD = 2**31
+"""Before version 15 no number in an interval may be larger: 68 years in seconds."""
+
+
 def months(count: int) -> str:
     return f"INTERVAL '{count} months'"
 
@@ -30,7 +34,11 @@ def months(count: int) -> str:
 def micros(count: int) -> str:
     """Never in days, whose length depends on the session's time zone."""
     seconds, rest = divmod(count, 1_000_000)
-    return f"INTERVAL '{seconds}.{rest:06} seconds'" if rest else f"INTERVAL '{seconds} seconds'"
+    hours = ""
+    if seconds >= _MAX_FIELD:
+        whole, seconds = divmod(seconds, 3600)
+        hours = f"{whole} hours "
+    return f"INTERVAL '{hours}{seconds}{f'.{rest:06}' if rest else ''} seconds'"
 
 
 def shifted(moment: str, interval: Interval, sign: str) -> str:

@@ -48,6 +48,7 @@ def test_times_carry_their_zone() -> None:
 def test_intervals_never_speak_of_days() -> None:
     assert times.micros(86_400_000_000) == "INTERVAL '86400 seconds'"
     assert times.micros(1_500_000) == "INTERVAL '1.500000 seconds'"
+    assert times.micros(31_622_400_000_500_000) == "INTERVAL '8784000 hours 0.500000 seconds'"
     assert times.shifted("x", Interval(months=1), "+") == (
         "(((x AT TIME ZONE 'UTC') OPERATOR(pg_catalog.+) INTERVAL '1 months') AT TIME ZONE 'UTC')"
     )
