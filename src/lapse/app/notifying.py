@@ -18,6 +18,7 @@ from lapse.app.health import PolicyHealth, policy_healths
 from lapse.app.receivers import NotDelivered, Receiver
 from lapse.app.status import TableStatus, table_statuses
 from lapse.catalog import Catalog, events, jobs, meta, policies, settings, workers
+from lapse.errors import NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.notice import Event, EventKind, Notice
 from lapse.runner.promise import Health
@@ -53,6 +54,7 @@ class Notifier(Service):
         self._receivers = {receiver.name: receiver for receiver in receivers}
         self._database = database
         self._failing: set[str] = set()
+        self._is_told = False
 
     def close(self) -> None:
         """A receiver that does not let go is left behind: what it was told is sent again by the next worker."""
@@ -64,8 +66,14 @@ class Notifier(Service):
     def run_once(self) -> None:
         """Note what has begun and what is over, then send what is to be sent."""
         self._catalog.install()
-        self._note()
-        self._send()
+        try:
+            self._note()
+            self._send()
+        except NotPermitted as error:
+            if not self._is_told:
+                self._is_told = True
+                log.warning("notifications: nothing can be told: %s", error)
+            raise
 
     def _note(self) -> None:
         with self._catalog.reading() as connection:

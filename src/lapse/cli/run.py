@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from threading import Timer
@@ -13,7 +14,7 @@ import typer
 
 from lapse.app import Lapse, RunResult
 from lapse.app.databases import Named
-from lapse.app.receivers import read_receivers
+from lapse.app.receivers import Receiver, read_receivers
 from lapse.app.records import Record, run_record
 from lapse.cli import runreport
 from lapse.cli.databases import ConfigOption, DatabaseOption, file_of, on_each
@@ -22,7 +23,7 @@ from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
 from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, Progress
 from lapse.cli.stopping import stop_on_signals
-from lapse.errors import InvalidValue
+from lapse.errors import InvalidValue, LapseError
 from lapse.model import interval
 from lapse.runner.events import MultiListener, NullListener
 
@@ -84,12 +85,20 @@ def _run(
     receivers = read_receivers(os.environ, None, None)
     result = execute(database, output, table=table, confirm=confirm, seconds=seconds)
     if receivers:
-        database.notifier(receivers).run_once()
+        _notify(database, receivers, output)
     if not as_json:
         runreport.show(output, result, verbose=verbose, has_policies=bool(database.policies()))
         runreport.show_waiting(output, database, result, verbose=verbose)
     code = EXIT_FAILED if result.failed else 0 if result.complete else EXIT_INCOMPLETE
     return run_record(result) if as_json else None, code
+
+
+def _notify(database: Lapse, receivers: Sequence[Receiver], output: Output) -> None:
+    """What the run has done is done: the exit code is about that alone."""
+    try:
+        database.notifier(receivers).run_once()
+    except LapseError as error:
+        output.notice(f"nothing could be told to the receivers of notifications: {error.message}")
 
 
 def execute(

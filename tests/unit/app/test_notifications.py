@@ -15,8 +15,9 @@ import pytest
 from lapse.app import Lapse, notifying, receivers
 from lapse.app.receivers import Command, Webhook, read_receivers
 from lapse.catalog import events, settings
+from lapse.cli import main
 from lapse.clock import ManualClock
-from lapse.errors import DatabaseError, InvalidValue, UsageError
+from lapse.errors import DatabaseError, InvalidValue, NotPermitted, UsageError
 from lapse.runner import guard
 from tests.receiving import Receiver
 from tests.serving import Process, serving
@@ -254,3 +255,23 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, receiver: Receiver) -> No
         receiver.wait_for(1)
     assert receiver.told() == [("table_late", "began")]
     assert all("secret-path" not in line for line in worker.lines)
+
+
+def test_rights_that_are_missing_are_told_and_a_run_is_a_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url = f"sqlite:///{tmp_path}/app.db"
+    with Lapse(url) as db:
+        _declare(db)
+
+    def refuse(*arguments: object) -> None:
+        raise NotPermitted("SELECT on lapse_event is denied", hint="GRANT SELECT")
+
+    monkeypatch.setattr(events, "lasting_events", refuse)
+    monkeypatch.setenv("LAPSE_NOTIFY_URL", "http://127.0.0.1:9/")
+    assert main(["run", url]) == 0
+    assert "SELECT on lapse_event is denied" in capsys.readouterr().err
+    assert "GRANT SELECT" in caplog.text
