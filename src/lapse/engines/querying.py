@@ -18,13 +18,12 @@ from lapse.engines.mysql.names import quote as quote_mysql
 from lapse.engines.postgres import condition as postgres
 from lapse.engines.postgres.names import quote as quote_postgres
 from lapse.engines.sqlite import condition as sqlite
-from lapse.engines.sqlite import times
 from lapse.engines.sqlite.names import column as quote_sqlite
 from lapse.engines.values import Declared
 from lapse.errors import Unsupported
 from lapse.model.expression import ColumnRef
 from lapse.model.policy import ColumnExpiry
-from lapse.model.table import MANAGED_COLUMN, Column, TimeFormat
+from lapse.model.table import MANAGED_COLUMN, Column
 
 _NO_CONNECTION = cast(Connection, None)
 _TOKEN = f"lapse_{uuid4().hex}_"
@@ -34,7 +33,8 @@ BACKENDS = frozenset(_MANAGED_TYPES)
 
 
 def expired_now(backend: str, declared: Declared, now: datetime, column_sql: Callable[[str], str]) -> str:
-    """SQL that is true for expired rows, by the server's clock; SQLite has none and is told what time it is.
+    """SQL that is true for expired rows, by the server's clock. SQLite has none and is told what time it is, and so are
+    MariaDB and MySQL where times are of a zone: they may not know it.
 
     `backend` is SQLAlchemy's name for it; `column_sql` writes a column in the query. Types of columns are as the engine
     writes them, in lower case.
@@ -52,12 +52,19 @@ def expired_now(backend: str, declared: Declared, now: datetime, column_sql: Cal
     if backend == "postgresql":
         sql, quote = postgres.expired_now(marked), quote_postgres
     elif backend == "mysql":
-        sql, quote = mysql.expired_sql(marked), quote_mysql
+        sql, quote = _mysql(marked, now), quote_mysql
     else:
-        sql, quote = sqlite.at(_NO_CONNECTION, _with_format(marked), now).sql, quote_sqlite
+        sql, quote = sqlite.at(None, marked, now).sql, quote_sqlite
     for name, token in tokens.items():
         sql = sql.replace(quote(token), column_sql(name))
     return f"({sql})"
+
+
+def _mysql(declared: Declared, now: datetime) -> str:
+    policy = declared.policy
+    if policy.zone != "UTC" and isinstance(policy.expiry, ColumnExpiry) and mysql.reads_wall_clock(declared):
+        return mysql.at(_NO_CONNECTION, declared, now).sql
+    return mysql.expired_sql(declared)
 
 
 def _renamed(declared: Declared, tokens: dict[str, str]) -> Declared:
@@ -82,16 +89,3 @@ def _renamed_tree(node: Any, tokens: dict[str, str]) -> Any:
     if is_dataclass(node) and not isinstance(node, type):
         return replace(node, **{each.name: _renamed_tree(getattr(node, each.name), tokens) for each in fields(node)})
     return node
-
-
-def _with_format(declared: Declared) -> Declared:
-    """SQLite's columns of numbers may hold several kinds of times, which only a look at them tells apart."""
-    read = [declared.table.column(name) for name in replace(declared, filter=None).columns_read]
-    if declared.policy.time_format is not None or all(c is not None and c.name == MANAGED_COLUMN for c in read):
-        return declared
-    if any(c is None or not (times.is_declared_time(c) or "char" in c.type or "text" in c.type) for c in read):
-        raise Unsupported(
-            f"table {declared.table.name}: what the numbers in the TTL column mean must be said",
-            hint="give the policy ttl_time_format: unix, unix_ms or julian",
-        )
-    return replace(declared, policy=replace(declared.policy, time_format=TimeFormat.ISO))

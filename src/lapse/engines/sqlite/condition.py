@@ -47,8 +47,9 @@ def own(found: shared.Condition) -> Condition:
     return found
 
 
-def at(connection: Connection, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
-    """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample."""
+def at(connection: Connection | None, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
+    """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample; without a
+    connection, types alone tell it."""
     formats = _Formats(connection, declared, whole=whole)
     required = _required(declared, formats, str(times.milliseconds_of(cutoff)))
     return _expired(declared, formats, cutoff).requiring(*required)
@@ -118,7 +119,7 @@ def _expired_now(declared: Declared, formats: _Formats) -> str:
 class _Formats:
     """How each time column stores time: said by the policy, or found in the data."""
 
-    def __init__(self, connection: Connection, declared: Declared, *, whole: bool) -> None:
+    def __init__(self, connection: Connection | None, declared: Declared, *, whole: bool) -> None:
         self._connection = connection
         self._declared = declared
         self._whole = whole
@@ -139,4 +140,6 @@ class _Formats:
             return TimeFormat.ISO
         if self._declared.policy.time_format is not None:
             return self._declared.policy.time_format
+        if self._connection is None:
+            return times.format_by_type(self._declared.table, column)
         return times.detect(self._connection, self._declared.table, column, whole=self._whole)

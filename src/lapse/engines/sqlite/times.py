@@ -59,6 +59,16 @@ def detect(connection: Connection, table: Table, column: Column, *, whole: bool)
     return _declared_format(table, column)
 
 
+def format_by_type(table: Table, column: Column) -> TimeFormat:
+    """Without a look at the data: columns of numbers may hold several kinds of times."""
+    if is_declared_time(column) or any(word in column.type.upper() for word in ("CHAR", "TEXT", "CLOB")):
+        return TimeFormat.ISO
+    raise Unsupported(
+        f"table {table.name}: what the numbers in its {column.type} column mean must be said",
+        hint="give the policy ttl_time_format: unix, unix_ms or julian",
+    )
+
+
 def _declared_format(table: Table, column: Column) -> TimeFormat:
     declared = column.type.upper()
     if is_declared_time(column) or "CHAR" in declared or "TEXT" in declared or "CLOB" in declared:
