@@ -19,6 +19,7 @@ from lapse.model.job import Path as JobPath
 from tests.conformance.harness import Harness
 from tests.conformance.test_idle import counted, many, settled
 
+CHANCE = 4
 FEW, MANY = 3, 30
 
 
@@ -134,7 +135,10 @@ def test_one_due_table_among_many_costs_what_it_costs_alone(h: Harness, tmp_path
         with counted(h.owner) as planned:
             plan_without_changes(end)
         taken.append((len(due), len(planned)))
-    assert taken[0] == taken[1]
+    (first_due, first_planned), (due_among_many, planned_among_many) = taken
+    assert planned_among_many == first_planned
+    # Questions that are asked once a second, as that for the gauges, may fall into one of the rounds.
+    assert due_among_many <= first_due + CHANCE < first_due + (MANY - FEW)
 
 
 def test_a_locked_table_keeps_no_look_waiting(h: Harness) -> None:
