@@ -39,7 +39,8 @@ _SERVER = f"""
       (SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0) AS slots
          FROM pg_replication_slots) slots,
       (SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()) oldest,
-      (SELECT has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE') AS sees_archive) rights"""
+      (SELECT has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE') AS sees_archive,
+              current_setting('archive_mode') <> 'off' AS archives) archive"""
 
 _ARCHIVE = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE right(name, 6) = '.ready'"
 
@@ -47,7 +48,10 @@ _ARCHIVE = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE right(name, 6) 
 def read(connection: Connection, settings: Settings) -> list[Gauge]:
     found = connection.exec_driver_sql(_SERVER).one()
     monitor = f"GRANT pg_monitor TO {found.role};"
-    waiting = connection.exec_driver_sql(_ARCHIVE).scalar_one() if found.sees_archive else None
+    waiting = None
+    if found.sees_archive:
+        # A server that archives nothing has no queue to count, which takes as long as all the rest.
+        waiting = connection.exec_driver_sql(_ARCHIVE).scalar_one() if found.archives else 0
     return [
         Gauge(
             name="foreground",
