@@ -65,13 +65,14 @@ class MysqlServer(MariadbServer):
     def follow(self, primary: MariadbServer) -> None:
         self.execute(
             f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={primary.port}, SOURCE_USER='root',"
-            " SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1",
+            " SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1",
             "START REPLICA",
         )
 
     def catch_up(self, primary: MariadbServer) -> None:
         position = str(primary.execute("SELECT @@global.gtid_executed")[0][0])
-        assert self.execute(f"SELECT wait_for_executed_gtid_set('{position}', 20)") == [(0,)]
+        waited = self.execute(f"SELECT wait_for_executed_gtid_set('{position}', 60)")
+        assert waited == [(0,)], self.execute("SHOW REPLICA STATUS")
 
     def _install(self) -> None:
         shutil.copytree(_template(), self.folder / "data")

@@ -9,7 +9,7 @@ import sys
 from tests.conformance.harness import Harness
 
 ROWS, EXPIRED = 400, 300
-STEP = 37
+STEP = 23
 """Statements between two places where the worker is killed."""
 
 

@@ -61,9 +61,13 @@ def test_a_partition_that_got_other_bounds_after_planning_keeps_its_rows(
         ),
     )
     jobs = {job.table.partition: job for job in h.run().jobs}
-    # Live rows stay, the one that has expired goes.
-    assert h.ids() == [3]
+    # Live rows stay, the one that has expired goes: in this run, or, where the table was in use just now, in the next.
+    assert 3 in h.ids()
     assert jobs["p1"].counts.deleted <= 1
+    if h.ids() != [3]:
+        h.advance(minutes=10)
+        h.run()
+    assert h.ids() == [3]
 
 
 def test_a_partition_that_is_gone_is_no_catastrophe(

@@ -47,7 +47,7 @@ def servers_in_line(backend: MariadbBackend) -> Iterator[Pair]:
 @pytest.fixture
 def pair(servers_in_line: Pair) -> Iterator[Pair]:
     pair = servers_in_line
-    pair.primary.execute("CREATE DATABASE shop")
+    pair.primary.execute("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop")
     with Lapse(pair.url) as db:
         db.execute("CREATE TABLE carts (id INT PRIMARY KEY, ts DATETIME) TTL = ts + INTERVAL 1 DAY")
         db.execute(f"INSERT INTO carts SELECT seq, if(seq <= 5, '2020-01-01', '2037-01-01') FROM {numbers(20)}")
