@@ -98,7 +98,8 @@ def _notify(database: Lapse, receivers: Sequence[Receiver], output: Output) -> N
     try:
         database.notifier(receivers).run_once()
     except LapseError as error:
-        output.notice(f"nothing could be told to the receivers of notifications: {error.message}")
+        fix = f"; {error.hint}" if error.hint else ""
+        output.notice(f"nothing could be told to the receivers of notifications: {error.message}{fix}")
 
 
 def execute(

@@ -371,8 +371,10 @@ class JobKeeper:
             armed = self._engine.check_armed(connection, whole, stored.armed)
         elif fingerprint(whole) == stored.fingerprint:
             # Declared with a version of Lapse that remembered no more than this.
-            self._engine.renew_parts(connection, whole)
-            armed = self._engine.check_armed(connection, whole, self._engine.arm(connection, whole))
+            # On a connection of its own: what is installed stays, whatever becomes of the plan.
+            with self._engine.connection() as renewing:
+                self._engine.renew_parts(renewing, whole)
+                armed = self._engine.check_armed(renewing, whole, self._engine.arm(renewing, whole))
         else:
             raise Blocked(
                 BlockCode.COLUMN_CHANGED,
