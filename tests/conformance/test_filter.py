@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection
 
+from lapse.app.records import expiry_words
 from lapse.engines.base import Declared
 from lapse.errors import InvalidValue, LapseError, PolicyConflict, TtlSyntaxError, Unsupported
 from lapse.model.job import JobStatus, PathKind
@@ -50,6 +51,7 @@ def test_everything_that_looks_at_rows_knows_it(h: Harness) -> None:
     assert preview.survey.expired == len(EXPIRED)
     assert {row["id"] for row in preview.sample} <= set(EXPIRED)
     assert "status" in preview.condition
+    assert expiry_words(preview.policy) == "1 day after ts, if status = 'done'"
     with h.db.engine.connection() as connection:
         later = h.db.engine.expiring(
             connection, _declared(h, connection), [h.now, h.now + timedelta(days=5)], exact=True

@@ -188,7 +188,12 @@ def finding_record(finding: Finding) -> Record:
 
 
 def expiry_words(policy: Policy) -> str:
-    """When rows expire, in words."""
+    """Which rows expire and when, in words."""
+    words = _expiry_words(policy)
+    return words if policy.filter is None else f"{words}, if {policy.filter}"
+
+
+def _expiry_words(policy: Policy) -> str:
     expiry = policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         return f"at {expiry.text}"
