@@ -74,24 +74,24 @@ def _statements(db: Lapse) -> dict[str, int]:
 def test_no_look_grows_with_the_policies(h: Harness) -> None:
     many(h, 1)
     db = h.db
-    with h.client() as client:
-        for number in range(1, MANY):
-            client.exec_driver_sql(
-                f"CREATE TABLE t{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})"
-            )
+    _create(h, range(1, MANY))
     _add(h.owner, range(1, FEW))
     few = _statements(db)
     _add(h.owner, range(FEW, MANY))
     assert _statements(db) == few
 
 
-def _add_idle(h: Harness, numbers: range) -> None:
-    """As many policies more that have had their job, each on a table of its own."""
+def _create(h: Harness, numbers: range) -> None:
     with h.client() as client:
         for number in numbers:
             client.exec_driver_sql(
                 f"CREATE TABLE t{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})"
             )
+
+
+def _add_idle(h: Harness, numbers: range) -> None:
+    """As many policies more that have had their job, each on a table of its own."""
+    _create(h, numbers)
     db = h.owner
     first = db.policies()[0]
     with db.catalog.writing() as connection:

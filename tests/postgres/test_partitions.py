@@ -285,7 +285,7 @@ def test_leaves_that_cannot_hold_expired_rows_get_no_job(h: Harness, count: int)
     (health,) = h.db.health()
     assert (health.health, len(health.parts)) == (Health.ON_TIME, count)
     assert len(h.owner.history(limit=1000)) == 1
-    # Those that were passed over are late when nobody looks at them again, and due at the next time.
+    # Those that were passed over are late when no worker looks at them again, and due at the next time.
     h.advance(days=2)
     (health,) = h.db.health()
     assert health.health is Health.LATE

@@ -110,7 +110,7 @@ class Databases:
 
 
 def _place(entry: DatabaseEntry, row: Sequence[Any]) -> tuple[str, str | None, int | None]:
-    """Name, host and port. Whoever may write what the query reads must not be able to send the password elsewhere."""
+    """Name, host and port. A role that may write what the query reads must not redirect the password."""
     name, host, port = (*row, None, None)[:3]
     if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
         raise InvalidValue("query", entry.query, f"gives {name!r}, which is not the name of a database")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from lapse.engines.values import Declared
 from lapse.errors import LapseError
 
 
@@ -47,3 +48,8 @@ class Delete(Action):
 
     def statements(self, rows: Rows) -> tuple[str, ...]:
         return (f"DELETE FROM {rows.table} WHERE {rows.where}",)
+
+
+def action_for(declared: Declared) -> Action:
+    """What happens to the expired rows of a table."""
+    return Delete()

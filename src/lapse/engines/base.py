@@ -18,7 +18,6 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lapse.clock import Clock
-from lapse.engines.action import Action, Delete
 from lapse.engines.condition import Condition
 from lapse.engines.features import Features
 from lapse.engines.values import (
@@ -444,10 +443,6 @@ class Engine(ABC):
         There may be more of them.
         """
         return frozenset()
-
-    def action(self, declared: Declared) -> Action:
-        """What happens to the expired rows of a table."""
-        return Delete()
 
     @abstractmethod
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:

@@ -123,6 +123,21 @@ class Survey:
     method: str
     margin: int = 0
 
+    @classmethod
+    def scanned(
+        cls, rows: int, expired: int, *, oldest: datetime | None, newest: datetime | None, size: int | None
+    ) -> Survey:
+        """Every row was read; `size` is the whole table's."""
+        return cls(
+            rows=rows,
+            expired=expired,
+            oldest=oldest,
+            newest=newest,
+            bytes=None if size is None or not rows else size * expired // rows,
+            exact=True,
+            method="scan",
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expiring:

@@ -20,7 +20,7 @@ from time import perf_counter
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.action import Action, Delete, Rows
+from lapse.engines.action import Action, Rows
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
 from lapse.engines.mysql import keys
@@ -61,6 +61,7 @@ class Plan:
     key: Walk
     condition: str
     comment: str
+    action: Action
     free: str = ""
     free_in_delete: bool = True
     refuses_to_wait: bool = True
@@ -68,7 +69,6 @@ class Plan:
     """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
-    action: Action = Delete()  # noqa: RUF009 - it has no state
     counts_rows: bool = False
     """Must it be known how many rows a window holds? A limit on reading counts rows, not the gaps between them."""
 

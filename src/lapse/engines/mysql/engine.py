@@ -16,6 +16,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
+from lapse.engines.action import action_for
 from lapse.engines.base import (
     Advice,
     Condition,
@@ -490,7 +491,7 @@ class MysqlEngine(Engine):
                 source=source(table.name),
                 key=walk,
                 condition=target.condition.sql,
-                action=self.action(target.declared),
+                action=action_for(target.declared),
                 comment=f"/* lapse ttl {''.join(filter(str.isalnum, table.name.name))} */",
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),

@@ -69,15 +69,7 @@ def _scanned(connection: Connection, table: Table, found: Condition) -> Survey:
         f" max(if({found.sql}, {found.moment}, NULL)) FROM {source(table.name)}"
     ).one()
     size = paths.table_bytes(connection, table.name)
-    return Survey(
-        rows=int(rows),
-        expired=int(expired),
-        oldest=found.expiry(oldest),
-        newest=found.expiry(newest),
-        bytes=None if size is None or not rows else size * int(expired) // int(rows),
-        exact=True,
-        method="scan",
-    )
+    return Survey.scanned(int(rows), int(expired), oldest=found.expiry(oldest), newest=found.expiry(newest), size=size)
 
 
 def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:

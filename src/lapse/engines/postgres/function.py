@@ -18,7 +18,7 @@ from importlib.resources import files
 
 from sqlalchemy import Connection
 
-from lapse.engines.action import Delete, Rows
+from lapse.engines.action import Rows, action_for
 from lapse.engines.base import Declared
 from lapse.engines.postgres import condition, reads
 from lapse.engines.postgres.inspect import rows
@@ -278,7 +278,7 @@ def _delete(bound: str, declared: Declared, found: Shape) -> str:
     guard = f"({ROW}.tableoid {_op('=')} %5$s) AND (SELECT {armed})"
     rows = Rows(table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=f"{guard} %6$s")
     # One statement: a batch lists, deletes and counts in the same one.
-    (statement,) = Delete().statements(rows)
+    (statement,) = action_for(declared).statements(rows)
     return statement
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock, SystemClock
+from lapse.engines.action import action_for
 from lapse.engines.base import (
     Advice,
     Condition,
@@ -237,7 +238,7 @@ class SqliteEngine(Engine):
         with self.connection() as connection:
             log = self._log if session.has_log(connection) else None
         look = partial(self._look, target)
-        parts = (look, span, cursor, self._delete_connection, self.atomic, log, self.action(target.declared))
+        parts = (look, span, cursor, self._delete_connection, self.atomic, log, action_for(target.declared))
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
         return KeyDeleter(*parts) if target.declared.table.key else RowidDeleter(*parts)

@@ -157,15 +157,7 @@ def survey(connection: Connection, target: Target) -> Survey:
         f" max({found.instant}) FILTER (WHERE {found.sql}) FROM {name}"
     ).one()
     size = table_bytes(connection, target.declared.table.name.name)
-    return Survey(
-        rows=int(rows),
-        expired=int(expired),
-        oldest=found.expiry(oldest),
-        newest=found.expiry(newest),
-        bytes=None if size is None or not rows else size * int(expired) // int(rows),
-        exact=True,
-        method="scan",
-    )
+    return Survey.scanned(int(rows), int(expired), oldest=found.expiry(oldest), newest=found.expiry(newest), size=size)
 
 
 def sample(connection: Connection, target: Target, count: int) -> list[Mapping[str, object]]:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from lapse.catalog import schema
-from lapse.engines.action import Rows
+from lapse.engines.action import Delete, Rows
 from lapse.engines.mysql import keys, references, session, times
 from lapse.engines.mysql.delete import Plan
 from lapse.engines.mysql.keys import Form, Part, Walk
@@ -20,7 +20,7 @@ from lapse.model.interval import DAY, HOUR, Interval
 from lapse.model.table import CATALOG_TABLES, Column, FkAction, Reference, Table, TableKind, TableName
 
 ID = Walk(index="PRIMARY", parts=(Part(column="id", form=Form.NUMBER),))
-PLAN = Plan(source="`t`", key=ID, condition="`ts` <= 5", comment="/* lapse ttl t */")
+PLAN = Plan(source="`t`", key=ID, condition="`ts` <= 5", comment="/* lapse ttl t */", action=Delete())
 COMPOSITE = Walk(
     index="PRIMARY",
     parts=(
