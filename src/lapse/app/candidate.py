@@ -116,7 +116,7 @@ def previews(
     if policy.column is None and policy.expression is None and table.column(MANAGED_COLUMN) is None:
         return [_with_new_column(engine, connection, declared)]
     found = []
-    for name in policy_leaves(engine, connection, table, others):
+    for name in policy_leaves(engine, connection, table, lambda: others):
         leaf = engine.leaf(connection, table, name) if name.partition is not None else table
         if leaf is not None:
             own = policy if name.partition is None else policy.for_partition(name.partition)

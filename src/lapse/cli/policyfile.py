@@ -30,12 +30,6 @@ _SIGNS = {Action.CREATE: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.
 _DONE = {Action.CREATE: "created", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 
 
-def open_file(file: Path, environment: str | None, url: str | None) -> tuple[PolicyFile, Lapse]:
-    """A URL on the command line wins over that of the environment."""
-    policies = read_file(file, environment)
-    return policies, open_database(url or policies.url)
-
-
 def with_policies(
     output: Output,
     file: Path,

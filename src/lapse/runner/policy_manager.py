@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,11 +41,17 @@ def bind(table: Table, policy: Policy) -> Declared:
 
 
 def policy_leaves(
-    engine: Engine, connection: Connection, table: Table, others: Collection[TableName]
+    engine: Engine, connection: Connection, table: Table, others: Callable[[], Collection[TableName]]
 ) -> list[TableName]:
-    """The physical tables under one policy: all leaves, but for those that have a policy of their own (`others`)."""
+    """The physical tables under one policy: all leaves, but for those that have a policy of their own.
+
+    `others` are the tables of other policies, asked for where the table has leaves.
+    """
     names = engine.leaf_names(connection, table)
-    return [name for name in names if engine.standalone_name(name) not in others]
+    if names == [table.name]:
+        return names
+    taken = others()
+    return [name for name in names if engine.standalone_name(name) not in taken]
 
 
 def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:
@@ -217,8 +223,9 @@ class PolicyManager:
                 source_text=source_text,
                 now=now,
             )
-        others = policies.policy_tables(connection) - {name}
-        leaves = policy_leaves(self._engine, connection, declared.table, others)
+        leaves = policy_leaves(
+            self._engine, connection, declared.table, lambda: policies.policy_tables(connection) - {name}
+        )
         physical = policies.sync_tables(connection, saved.id, leaves)
         if source_text is not None and (stored is None or stored.source_text != source_text):
             meta.accept_comment(connection, name, source_text)

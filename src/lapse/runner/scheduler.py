@@ -27,6 +27,7 @@ from lapse.runner.events import Held, HeldKind
 from lapse.runner.guard import Guard
 from lapse.runner.jobs import JobKeeper, as_blocked, block_text
 from lapse.runner.place import PlaceGuard
+from lapse.runner.policy_manager import policy_leaves
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
 from lapse.schedule import next_run
@@ -368,11 +369,8 @@ class Scheduler:
                 table = self._keeper.declared(connection, stored).table
             except Blocked:
                 return [stored.table]
-            names = engine.leaf_names(connection, table)
-            if names == [stored.table]:
-                return names
-            others = policies.policy_tables(self._catalog.bind(connection)) - {stored.table}
-            return [name for name in names if engine.standalone_name(name) not in others]
+            catalog = self._catalog.bind(connection)
+            return policy_leaves(engine, connection, table, lambda: policies.policy_tables(catalog) - {stored.table})
 
     @retried
     def _forget(self, now: datetime, current: Settings) -> None:
