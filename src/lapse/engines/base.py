@@ -311,7 +311,8 @@ class Engine(ABC):
         columns = []
         for name in declared.columns_read:
             column = declared.table.column(name)
-            columns.append([name, None if column is None else column.type.lower()])
+            known = [] if column is None or column.number is None else [column.number]
+            columns.append([name, None if column is None else column.type.lower(), *known])
         return json.dumps({"table": self.table_id(connection, declared.table), "columns": columns})
 
     def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
@@ -327,7 +328,7 @@ class Engine(ABC):
                 f"table {name} is not the one that the policy was declared on: it was replaced by another of that name",
                 hint=f"check that the policy is meant for it, then: lapse resume URL {name}",
             )
-        if then["columns"] != now["columns"]:
+        if not _are_same(then["columns"], now["columns"]):
             raise Blocked(
                 BlockCode.COLUMN_CHANGED,
                 f"a column of table {name} that the policy reads was changed: {_difference(then, now)}",
@@ -340,7 +341,7 @@ class Engine(ABC):
                 f"missing in the database: {', '.join(missing)}",
                 hint="lapse doctor URL --repair",
             )
-        return armed
+        return armed if then["columns"] == now["columns"] else json.dumps(then | {"columns": now["columns"]})
 
     def renew_parts(self, connection: Connection, declared: Declared) -> None:  # noqa: B027 - only where they differ
         """Bring what an earlier version of Lapse has installed up to date."""
@@ -538,9 +539,17 @@ class Engine(ABC):
         """`CREATE TABLE …` as the database remembers it."""
 
 
+def _are_same(then: Sequence[Sequence[object]], now: Sequence[Sequence[object]]) -> bool:
+    """Earlier versions remembered no numbers of columns."""
+    return len(then) == len(now) and all(list(new[: len(old)]) == list(old) for old, new in zip(then, now, strict=True))
+
+
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     def words(columns: Sequence[Sequence[object]]) -> str:
-        return ", ".join(" ".join(str(part) for part in column) for column in columns)
+        return ", ".join(
+            " ".join([f"{name} {kind}", *(f"(column {number})" for number in numbers)])
+            for name, kind, *numbers in columns
+        )
 
     return f"{words(then['columns'])} became {words(now['columns'])}"
 

@@ -78,13 +78,14 @@ class FkAction(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
     """`type` is the type as declared; `generated` columns cannot be written. A `custom` type has operators that are not
-    the server's own."""
+    the server's own. `number` tells a column from another that takes its name, where the server counts them."""
 
     name: str
     type: str
     nullable: bool = True
     generated: bool = False
     custom: bool = False
+    number: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

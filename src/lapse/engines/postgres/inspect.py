@@ -64,7 +64,7 @@ _RELATION = """
 
 # A domain counts as the type it is made of: that is what comparisons and indexes see.
 _COLUMNS = """
-    SELECT a.attname, a.attnotnull, a.attgenerated, format_type(base.oid, base.modifier) AS type,
+    SELECT a.attname, a.attnum, a.attnotnull, a.attgenerated, format_type(base.oid, base.modifier) AS type,
            (SELECT t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e'
               FROM pg_catalog.pg_type t WHERE t.oid = base.oid) AS custom
       FROM pg_catalog.pg_attribute a
@@ -367,6 +367,7 @@ def _column(row: dict[str, Any]) -> Column:
         nullable=not row["attnotnull"],
         generated=row["attgenerated"] not in ("", b""),
         custom=bool(row["custom"]),
+        number=int(row["attnum"]),
     )
 
 
