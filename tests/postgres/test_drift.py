@@ -184,3 +184,29 @@ def test_a_managed_column_that_is_stamped_in_another_way_blocks(
     h.db.doctor(repair=True)
     h.advance(hours=2)
     assert h.db.run("events").deleted == 20
+
+
+def test_a_column_made_again_under_its_name_waits_for_a_person_whatever_is_repaired(each: Harness) -> None:
+    each.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ) TTL = ts + INTERVAL 1 DAY")
+    each.insert((1, each.at(days=2)))
+    with each.client() as connection:
+        connection.exec_driver_sql("ALTER TABLE events DROP COLUMN ts")
+        connection.exec_driver_sql("ALTER TABLE events ADD COLUMN ts TIMESTAMPTZ DEFAULT '2019-01-01'")
+    assert "(column 2) became ts timestamp with time zone (column 3)" in str(each.run_one().reason)
+    each.owner.doctor(repair=True)
+    assert each.run_one().status is JobStatus.FAILED
+    assert each.ids() == [1]
+    each.owner.resume("events")
+    each.run_one()
+    assert each.ids() == []
+
+
+def test_a_managed_column_that_was_repaired_needs_no_person(each: Harness) -> None:
+    each.sql("CREATE TABLE events (id BIGINT PRIMARY KEY) WITH (ttl_expire_after = '1 day')")
+    each.sql("INSERT INTO events VALUES (1)")
+    with each.client() as connection:
+        connection.exec_driver_sql("ALTER TABLE events DROP COLUMN crdb_internal_expiration CASCADE")
+    assert each.run_one().status is JobStatus.FAILED
+    each.owner.doctor(repair=True)
+    assert each.run_one().status is JobStatus.FINISHED
+    assert each.ids() == [1]

@@ -42,7 +42,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
-from lapse.model.table import Table, TableName
+from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 Checkpoint = Callable[[Connection, Batch], None]
 """Called inside the transaction that deletes, so that counts and cursor commit with the rows or not at all."""
@@ -311,7 +311,9 @@ class Engine(ABC):
         columns = []
         for name in declared.columns_read:
             column = declared.table.column(name)
-            known = [] if column is None or column.number is None else [column.number]
+            # A managed column is Lapse's own, and a repair may have made it anew.
+            is_own = name == MANAGED_COLUMN and declared.policy.expire_after is not None
+            known = [] if column is None or column.number is None or is_own else [column.number]
             columns.append([name, None if column is None else column.type.lower(), *known])
         return json.dumps({"table": self.table_id(connection, declared.table), "columns": columns})
 
