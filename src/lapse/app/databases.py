@@ -196,6 +196,7 @@ class Fleet:
             name=named.name,
             server=named.server,
             worker=database.worker(self._listeners(metrics), receivers=self._receivers),
+            idle=lambda: database.engine.idle_connections,
             release=database.engine.release,
         )
         self._served = {

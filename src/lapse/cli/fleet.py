@@ -32,7 +32,7 @@ class Bounds:
     """What one worker takes, over all databases."""
 
     threads: int
-    connections: int
+    connections: int | None
 
 
 def serve_many(

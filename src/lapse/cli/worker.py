@@ -45,7 +45,7 @@ def worker(
     ] = None,
     connections: Annotated[
         int | None,
-        typer.Option(min=1, help=f"With --config: connections to keep open, over all. Default: {CONNECTIONS}."),
+        typer.Option(min=1, help=f"With --config: most connections, over all. Default: {CONNECTIONS}."),
     ] = None,
     stores: Stores = None,
     every: Every = None,
@@ -90,7 +90,7 @@ def worker(
     if config is not None:
         if url is not None:
             raise UsageError("a URL or --config, not both", hint="name the database in the file")
-        bounds = Bounds(threads=threads or THREADS, connections=connections or CONNECTIONS)
+        bounds = Bounds(threads=threads or THREADS, connections=connections)
         receivers = read_receivers(os.environ, notify_url, notify_command)
         serve_many(config, purging_config, bounds, listen, token, allow_actions=allow_actions, receivers=receivers)
     elif threads is not None or connections is not None:

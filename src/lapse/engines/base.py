@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
 
 from lapse.clock import Clock
 from lapse.engines.condition import Condition
@@ -168,12 +169,24 @@ class Engine(ABC):
         return None
 
     def close(self) -> None:
-        self.release()
+        for database in (*self.pools, self.user_database):
+            database.dispose()
 
     def release(self) -> None:
         """Close the connections that are not in use; others are opened when they are needed."""
-        self.database.dispose()
-        self.user_database.dispose()
+        for database in self.pools:
+            # Not the database's own `dispose`: it forgets the connections that are in use, which nobody would close.
+            database.pool.dispose()
+
+    @property
+    def pools(self) -> Sequence[Database]:
+        """Everything that keeps connections open for the next use."""
+        return (self.database,)
+
+    @property
+    def idle_connections(self) -> int:
+        """Those that are open and not in use."""
+        return sum(each.pool.checkedin() for each in self.pools if isinstance(each.pool, QueuePool))
 
     def check_catalog(self, connection: Connection) -> None:  # noqa: B027 - only where there are roles
         """Raises CatalogError where the catalog could run code of a role with fewer rights than this one."""

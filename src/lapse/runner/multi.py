@@ -18,14 +18,14 @@ from operator import attrgetter
 from threading import Condition, Event, Lock, Thread
 from time import monotonic
 
-from lapse.errors import CatalogTooNew, LapseError
+from lapse.errors import CatalogTooNew, InvalidValue, LapseError
 from lapse.runner.scheduler import Tick
 from lapse.runner.worker import Worker
 
 THREADS = 8
 """Tasks at the same time, over all databases."""
 CONNECTIONS = 100
-"""Most connections that are kept open, over all databases."""
+"""Most connections that are open at the same time, over all databases, where the threads do not need more."""
 LOOKERS, TELLERS = 8, 2
 LOOKS_PER_SECOND = 50.0
 """With more databases than this, changes of their policies are seen later. What falls due is not."""
@@ -36,6 +36,7 @@ TURN_SECONDS = 5.0
 FUTURE_SECONDS = 60.0
 CONNECTIONS_PER_TASK = 3
 CONNECTIONS_PER_LOOK = 2
+"""Of one that looks or tells."""
 
 DATABASE: ContextVar[str | None] = ContextVar("lapse_database", default=None)
 """The name of the database that this thread works for: log lines begin with it."""
@@ -45,11 +46,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """A database of many. `server` is shared by those that are down together; `release` closes idle connections."""
+    """A database of many.
+
+    `server` is shared by those that are down together. `idle` counts the connections that are not in use, `release`
+    closes them.
+    """
 
     name: str
     server: str
     worker: Worker
+    idle: Callable[[], int]
     release: Callable[[], None]
 
 
@@ -68,7 +74,6 @@ class _Seat:
         self.member = member
         self.source = source
         self.look, self.tell = _Turn(), _Turn()
-        self.is_warm = False
         self.threads: set[int] = set()
         """Numbers of the threads that work for it, the smallest that are free."""
         self.waiting_since: float | None = None
@@ -111,13 +116,23 @@ class MultiWorker:
         sources: Sequence[Source],
         *,
         threads: int = THREADS,
-        connections: int = CONNECTIONS,
+        connections: int | None = None,
         on_gone: Callable[[Member], None] = lambda member: None,
     ) -> None:
-        """`on_gone` is told of a database that is listed no more, when nothing works for it any more."""
+        """`on_gone` is told of a database that is listed no more, when nothing works for it any more.
+
+        Raises InvalidValue if so many threads need more connections.
+        """
         self._sources = tuple(sources)
         self._threads = threads
-        self._warm = max(1, (connections - CONNECTIONS_PER_TASK * threads) // CONNECTIONS_PER_LOOK)
+        least = CONNECTIONS_PER_TASK * threads + CONNECTIONS_PER_LOOK * (1 + TELLERS)
+        if connections is None:
+            connections = max(CONNECTIONS, least)
+        elif connections < least:
+            raise InvalidValue("--connections", connections, f"{threads} threads need {least}")
+        # Half of what is left may be in use by those that look; the other half is kept for the next look.
+        self._lookers = min(LOOKERS, 1 + (connections - least) // 2 // CONNECTIONS_PER_LOOK)
+        self._kept = connections - least - CONNECTIONS_PER_LOOK * (self._lookers - 1)
         self._on_gone = on_gone
         self._seats: dict[str, _Seat] = {}
         self._leaving: list[_Seat] = []
@@ -138,7 +153,7 @@ class MultiWorker:
         """Keep running until `stop`; databases that are unreachable are waited for."""
         loops = [
             self._list_in_turn,
-            *[self._look_in_turn] * LOOKERS,
+            *[self._look_in_turn] * self._lookers,
             *[self._tell_in_turn] * TELLERS,
             *[self._work_in_turn] * self._threads,
         ]
@@ -209,7 +224,7 @@ class MultiWorker:
     # Looking
 
     def _look_in_turn(self) -> None:
-        self._serve_turns(attrgetter("look"), LOOKERS, self._look)
+        self._serve_turns(attrgetter("look"), self._lookers, self._look)
 
     def _tell_in_turn(self) -> None:
         """Notifications: receivers may be slow, so no look waits for them."""
@@ -274,12 +289,10 @@ class MultiWorker:
         return min(interval, max(pause, worker.seconds_until_due()))
 
     def _cool(self, seat: _Seat) -> None:
-        """Keep the connections of so many databases, and close those of the others when they are not in use."""
+        """Keep the connections of a database at rest for its next turn, unless too many are kept."""
         with self._changed:
-            warm = sum(each.is_warm for each in self._seats.values())
-            seat.is_warm = seat.is_warm or warm < self._warm
-            closes = not seat.is_warm and not seat.tasks
-        if closes:
+            at_rest = [each for each in self._seats.values() if not each.tasks]
+        if seat in at_rest and sum(each.member.idle() for each in at_rest) > self._kept:
             seat.member.release()
 
     # Working
@@ -302,6 +315,7 @@ class MultiWorker:
                     seat.threads.remove(number)
                     seat.waiting_since = monotonic() if found else None
                     self._changed.notify_all()
+                self._cool(seat)
 
     def _work(self, seat: _Seat, number: int) -> bool:
         """Run tasks until there are none, or another database waits for a thread; True if there may be more."""

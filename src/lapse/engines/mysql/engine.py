@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
+from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
@@ -137,12 +138,9 @@ class MysqlEngine(Engine):
             self._flavour = found
         return self._flavour
 
-    def release(self) -> None:
-        super().release()
-        self._by_key.dispose()
-        self._with_triggers.dispose()
-        for replica in self._replicas.values():
-            replica.dispose()
+    @property
+    def pools(self) -> Sequence[Database]:
+        return (self.database, self._by_key, self._with_triggers, *self._replicas.values())
 
     # Sessions
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from sqlalchemy import URL, Connection
+from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock, SystemClock
@@ -108,9 +109,9 @@ class SqliteEngine(Engine):
     def exists(self) -> bool:
         return self.path.exists()
 
-    def release(self) -> None:
-        self._deleting.dispose()
-        super().release()
+    @property
+    def pools(self) -> Sequence[Database]:
+        return (self.database, self._deleting)
 
     def close(self) -> None:
         super().close()
