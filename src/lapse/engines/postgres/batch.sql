@@ -2,6 +2,7 @@
 DECLARE
     deletes CONSTANT boolean := op OPERATOR(pg_catalog.=) ANY (
         ARRAY['sweep', 'blocks', 'index', 'may drop', 'drop']::pg_catalog.text[]);
+    locks CONSTANT boolean := op OPERATOR(pg_catalog.=) ANY (ARRAY['sweep', 'blocks', 'index']::pg_catalog.text[]);
     target pg_catalog.text;
     leaf pg_catalog.name;
     holder pg_catalog.name;
@@ -25,18 +26,23 @@ DECLARE
     result pg_catalog.jsonb;
     behind pg_catalog.jsonb;
 BEGIN
-    IF part OPERATOR(pg_catalog.<>) {root} AND op OPERATOR(pg_catalog.=) ANY (
-        ARRAY['sweep', 'blocks', 'index']::pg_catalog.text[]) THEN
+    IF part OPERATOR(pg_catalog.<>) {root} AND locks THEN
         -- A statement on a partition does not keep the table above from being renamed before it commits.
         LOCK TABLE ONLY {name} IN ACCESS SHARE MODE;
     END IF;
-    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), c.relname, pg_catalog.pg_get_userbyid(c.relowner)
-      INTO target, leaf, holder
+    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), c.relname
+      INTO target, leaf
       FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
      WHERE c.oid OPERATOR(pg_catalog.=) part;
+    IF target IS NOT NULL AND locks THEN
+        -- What is asked from here on stays true until the transaction ends.
+        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ROW EXCLUSIVE MODE', target);
+    END IF;
     IF target IS NULL OR NOT {armed} THEN
         RAISE EXCEPTION USING ERRCODE = 'LT001', MESSAGE = 'this is not the table that the policy was declared on';
     END IF;
+    SELECT pg_catalog.pg_get_userbyid(c.relowner) INTO holder
+      FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) part;
     IF holder OPERATOR(pg_catalog.<>) CURRENT_USER THEN
         RAISE EXCEPTION USING ERRCODE = 'LT002',
             MESSAGE = pg_catalog.format('%s belongs to %s, its batch function to %s', target, holder, CURRENT_USER);

@@ -39,8 +39,6 @@ from lapse.errors import Drift, NotPermitted
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 ROW = "lapse_row"
-PART = "\0part\0"
-"""Stands for the oid of a partition in a template: no name has a zero byte."""
 ARGUMENTS = "text, oid, timestamptz[], text[], bigint[], text[], oid[]"
 _SIGNATURE = (
     "op pg_catalog.text, part pg_catalog.oid, cutoffs pg_catalog.timestamptz[], thresholds pg_catalog.text[],"
@@ -243,14 +241,12 @@ def source(declared: Declared, found: Shape) -> str:
         marks=" ".join(_marks(declared)),
         root=found.oid,
         name=f"{quote(found.schema)}.{quote(found.table)}",
-        armed=_armed(declared, found, "part"),
+        armed=_armed(declared, found),
         ours=f"ARRAY[{literal(HIDE_POLICY)}, {literal(ALLOW_POLICY)}]::pg_catalog.name[]",
         rules=_rules(declared),
         reads=statements,
-        sweep=literal(
-            _delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}", declared, found)
-        ),
-        delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared, found) + " RETURNING 1"),
+        sweep=literal(_delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}", declared)),
+        delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared) + " RETURNING 1"),
         sample=literal(reads.tablesample("%s")),
         drops="true" if declared.policy.partition_drop and declared.filter is None else "false",
     )
@@ -269,21 +265,20 @@ def _body() -> str:
     return files("lapse.engines.postgres").joinpath("batch.sql").read_text(encoding="utf-8")
 
 
-def _delete(bound: str, declared: Declared, found: Shape) -> str:
+def _delete(bound: str, declared: Declared) -> str:
     """A template: %1$s the table, %2$s the condition, %5$s the table's oid, %6$s what else must hold.
 
-    The statement itself asks once more whether this is what was armed, with its lock on the table already held.
+    A table that has taken this name since has another oid, and loses no row.
     """
-    armed = _armed(declared, found, PART).replace("%", "%%").replace(PART, "%5$s")
-    guard = f"({ROW}.tableoid {_op('=')} %5$s) AND (SELECT {armed})"
-    rows = Rows(table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=f"{guard} %6$s")
+    extra = f"({ROW}.tableoid {_op('=')} %5$s) %6$s"
+    rows = Rows(table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=extra)
     # One statement: a batch lists, deletes and counts in the same one.
     (statement,) = action_for(declared).statements(rows)
     return statement
 
 
-def _armed(declared: Declared, found: Shape, part: str) -> str:
-    """SQL: has the table its name, and the table and the partition `part` the columns that the policy reads, of the
+def _armed(declared: Declared, found: Shape) -> str:
+    """SQL: has the table its name, and the table and its partition `part` the columns that the policy reads, of the
     same number and type, and is a managed column stamped as it was?"""
     known = [column.split(" ", 2) for column in found.columns]
 
@@ -299,8 +294,7 @@ def _armed(declared: Declared, found: Shape, part: str) -> str:
         )
 
     root = str(found.oid)
-    above = f"pg_catalog.pg_partition_ancestors({part}) above"
-    below = f"EXISTS (SELECT 1 FROM {above} WHERE above.relid {_op('=')} {root})"
+    below = f"EXISTS (SELECT 1 FROM pg_catalog.pg_partition_ancestors(part) above WHERE above.relid {_op('=')} {root})"
     # A table that was renamed away is no longer what the policy is for, whatever takes its name.
     named = (
         "EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
@@ -311,7 +305,7 @@ def _armed(declared: Declared, found: Shape, part: str) -> str:
     stamped = f" AND {_stamping(root)} {_op('=')} {literal(found.stamping)}" if declared.policy.expire_after else ""
     return (
         f"({named} AND {has(root, by_number=True)}{stamped}"
-        f" AND ({part} {_op('=')} {root} OR ({below} AND {has(part, by_number=False)})))"
+        f" AND (part {_op('=')} {root} OR ({below} AND {has('part', by_number=False)})))"
     )
 
 
