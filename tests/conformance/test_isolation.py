@@ -236,7 +236,7 @@ def test_a_task_thread_that_died_is_replaced(h: Harness, monkeypatch: pytest.Mon
     worker = Worker(h.db.catalog)
     died: list[int] = []
     monkeypatch.setattr(worker, "_serve_tasks", died.append)
-    worker._set_threads(Settings.from_texts({}))
+    worker._go_by(Settings.from_texts({}))
     threads: dict[int, Thread] = {}
     for _ in range(2):
         worker._start_threads(threads)

@@ -8,7 +8,21 @@ from datetime import date, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.policies import StoredPolicy
@@ -254,8 +268,11 @@ COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
 
 
 @cache
-def _query() -> Select[Any]:
-    """A job with its tasks' counts added up, while they are there. Built once: that takes longer than running it."""
+def _query(*of: ColumnElement[bool]) -> Select[Any]:
+    """A job with its tasks' counts added up, while they are there; `of` says which tasks, where not all are wanted.
+
+    Built once: that takes longer than running it.
+    """
     at_work = task.c.status == TaskStatus.RUNNING
     # Because of an error, such as a lock that was not to be had: it still waits for the same.
     given_back = and_(task.c.status == TaskStatus.WAITING, task.c.failures > 0)
@@ -266,6 +283,7 @@ def _query() -> Select[Any]:
             func.max(case((or_(at_work, given_back), task.c.pause_reason))).label("waiting_for"),
             *(func.sum(task.c[name]).label(name) for name in COUNT_NAMES),
         )
+        .where(*of)
         .group_by(task.c.job_id)
         .subquery("found")
     )
@@ -278,7 +296,8 @@ def _query() -> Select[Any]:
 
 @cache
 def _by_id() -> Select[Any]:
-    return _query().where(job.c.job_id == bindparam("wanted_id"))
+    # Said of the tasks as well: not every engine finds out by itself that it need not add up all of them.
+    return _query(task.c.job_id == bindparam("wanted_id")).where(job.c.job_id == bindparam("wanted_id"))
 
 
 @cache

@@ -105,7 +105,11 @@ _OPEN_GATE = (
     .where(_WANTED, table.c.blocked == BlockCode.GATE)
     .values(trouble=None, blocked=None, blocked_since=None)
 )
-_FORGET_FAILURES = update(table).where(_WANTED, table.c.failures > 0).values(failures=0)
+_FORGET_FAILURES = (
+    update(table)
+    .where(_WANTED, or_(table.c.failures > 0, table.c.blocked == BlockCode.GATE))
+    .values(failures=0, trouble=None, blocked=None, blocked_since=None)
+)
 
 
 def find_policy(connection: Connection, name: TableName) -> StoredPolicy | None:
@@ -321,6 +325,7 @@ def unblock_tables(connection: Connection, policy_id: int) -> None:
 
 
 def forget_failures(connection: Connection, table_id: int) -> None:
+    """Of a table whose job, which nothing but a gate can have kept waiting, has gone through it."""
     connection.execute(_FORGET_FAILURES, {"wanted_id": table_id})
 
 

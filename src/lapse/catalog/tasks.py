@@ -58,6 +58,10 @@ class Progress:
     waits: Mapping[str, float] = field(default_factory=dict)
 
 
+NOTHING_DONE = Progress(cursor=None, sweep=0, counts=Counts(), worked_seconds=0.0, waited_seconds=0.0)
+"""Of a task that nobody has claimed before."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskState:
     """A task with what its worker reports about it."""

@@ -188,6 +188,11 @@ class Task:
     failures: int = 0
 
     @property
+    def is_new(self) -> bool:
+        """Was it claimed for the first time just now?"""
+        return self.fence == 1
+
+    @property
     def has_begun(self) -> bool:
         """Is it at work, or was it given back because of an error, to be tried again soon?"""
         return self.status is TaskStatus.RUNNING or (self.status is TaskStatus.WAITING and self.failures > 0)

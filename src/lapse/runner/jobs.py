@@ -212,22 +212,18 @@ class JobKeeper:
 
     def settle_if_done(self, job_id: int) -> Job:
         """After a task has finished: a job with several may have others left."""
-        planned, _ = self._planned.get(job_id, (None, 0.0))
-        if planned is not None and planned.job.tasks_total == 1:
-            return self.settle(job_id)
-        with self._catalog.reading() as connection:
-            job = stored_jobs.get_job(connection, job_id)
-        return self.settle(job_id) if job.tasks_finished >= job.tasks_total else job
+        return self.settle(job_id, only_if_done=True)
 
     @retried
-    def settle(self, job_id: int) -> Job:
+    def settle(self, job_id: int, *, only_if_done: bool = False) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
         with self._catalog.writing() as connection:
             job = stored_jobs.get_job(connection, job_id)
-            if not job.status.is_active:
+            is_done = job.tasks_finished >= job.tasks_total
+            if not job.status.is_active or (only_if_done and not is_done):
                 return job
             now = self._engine.now(connection)
-            if job.tasks_finished >= job.tasks_total:
+            if is_done:
                 ended = self._finish(connection, job, JobStatus.FINISHED, None, now)
             else:
                 ended = self._obey(connection, job, now)
@@ -270,15 +266,16 @@ class JobKeeper:
         # No worker commits a batch between this sum and the end of the tasks: it would go uncounted.
         spent = tasks.spent(connection, job.id, locked=True)
         summary = spent.summary(since=job.started_at or job.created_at, now=now)
-        policies.open_gate(connection, job.table_id)
+        if status is JobStatus.FINISHED and not spent.counts.skipped:
+            policies.forget_failures(connection, job.table_id)
+        else:
+            policies.open_gate(connection, job.table_id)
         if status is JobStatus.FINISHED and spent.counts.skipped:
             status, reason = (
                 JobStatus.INCOMPLETE,
                 f"{spent.counts.skipped:,} expired rows were locked by other sessions",
             )
             self._try_again_soon(connection, job.table_id, now)
-        elif status is JobStatus.FINISHED:
-            policies.forget_failures(connection, job.table_id)
         elif status is JobStatus.TIMED_OUT and spent.pauses:
             reason = f"{reason}; it waited: {'; '.join(spent.pauses)}"
         return stored_jobs.finish_job(

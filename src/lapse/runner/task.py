@@ -124,7 +124,7 @@ class TaskRunner:
     def _run(self) -> Outcome:
         self._clocked_at = perf_counter()
         try:
-            self._progress = self._committed()
+            self._progress = stored_tasks.NOTHING_DONE if self.task.is_new else self._committed()
             self._deleter = self._engine.deleter(self._target, self.task.range, self._progress.cursor)
             while not self._stop.is_set():
                 if self._one_batch(self._deleter):

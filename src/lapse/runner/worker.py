@@ -14,6 +14,8 @@ from threading import Condition, Event, Lock, Semaphore, Thread
 from time import monotonic
 from typing import TypeVar
 
+from sqlalchemy import Connection
+
 from lapse.catalog import Catalog, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
@@ -45,6 +47,7 @@ RECLAIM_TICK_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 30.0
 LOCKED_SECONDS = 60.0
 """How long a run waits for a database that another process has locked."""
+SETTINGS_SECONDS = 0.5
 VERSION_SECONDS = 10.0
 """A catalog that a newer Lapse has upgraded is noticed this soon."""
 
@@ -139,6 +142,7 @@ class Worker:
         self._locks = LockWatch(self._listener, self._engine.clock)
         catalog.on_locked, catalog.on_unlocked = self._met_locked, self._met_unlocked
         self._learned_sizes: dict[int, int] = {}
+        self._settings: tuple[Settings | None, float] = None, 0.0
 
     def _met_locked(self, seconds: float) -> None:
         self._locks.met(None, waited=seconds)
@@ -220,7 +224,7 @@ class Worker:
             if self._reclaiming or not self._scheduler.is_idle():
                 tick = self._scheduler.run_once(patient=True)
                 self._reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
-                self._set_threads(tick.settings)
+                self._go_by(tick.settings)
                 on_round(tick)
                 self._announce_round()
             self._failures = 0
@@ -334,7 +338,7 @@ class Worker:
         left = _Left(wanted)
         if not left.active:
             return wanted
-        self._set_threads(current)
+        self._go_by(current)
         threads = min(self._thread_count, sum(job.tasks_total for job in wanted))
         helpers = [
             Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)
@@ -400,7 +404,7 @@ class Worker:
         """Is any worker, here or elsewhere, at work on these jobs?"""
         with self._catalog.reading() as connection:
             now = self._engine.now(connection)
-            alive = stale_before(now, settings.load_settings(connection))
+            alive = stale_before(now, self._current(connection))
             active = [job for job in stored_jobs.active_jobs(connection) if job.id in wanted]
             live = any(tasks.live_owners(connection, job.id, stale_before=alive) for job in active)
         for job in active:
@@ -410,7 +414,7 @@ class Worker:
     @retried
     def _claim(self, jobs: Collection[int] | None) -> Claim | None:
         with self._catalog.reading() as connection:
-            current = settings.load_settings(connection)
+            current = self._current(connection)
             awake = self._engine.stopwatch(connection)
             now = awake if self._engine.clock is None else self._engine.now(connection)
             alive = stale_before(now, current)
@@ -426,6 +430,14 @@ class Worker:
             if task is not None:
                 stored_jobs.start_job(connection, task.job_id, owner=self.id, now=now)
         return None if task is None else Claim(task=task, settings=current, now=now)
+
+    def _current(self, connection: Connection) -> Settings:
+        """As they were a moment ago: a round, the claims that follow it and their ends ask once."""
+        known, until = self._settings
+        if known is None or monotonic() > until:
+            known = settings.load_settings(connection)
+            self._settings = known, monotonic() + SETTINGS_SECONDS
+        return known
 
     def _prepare(self, claim: Claim) -> TaskRunner:
         with self._catalog.reading() as connection:
@@ -461,7 +473,9 @@ class Worker:
         with self._engine.connection() as connection:
             return self._engine.reclaim(connection, seconds)
 
-    def _set_threads(self, current: Settings) -> None:
+    def _go_by(self, current: Settings) -> None:
+        """The settings of a round."""
+        self._settings = current, monotonic() + SETTINGS_SECONDS
         self._thread_count = current.scan_worker_count if self._engine.features.concurrent_writers else 1
         if current.delete_worker_count != self._slot_count:
             self._slot_count = current.delete_worker_count

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -144,17 +145,18 @@ def check(connection: Connection, table: Table, text: str) -> str | None:
         return None
     here = server.identity(connection)
     known = then.looks.get(here)
-    seen = look(connection, table.name, ids=None if known is None else known.ids)
+    seen = look(connection, table.name, ids=None if known is None or known.is_young else known.ids)
     if known is None or not known.is_same_as(seen):
-        seen = look(connection, table.name)
+        if known is not None and not known.is_young:
+            seen = look(connection, table.name)
         _refuse_another(connection, table, then, known, seen)
     _refuse_other_columns(connection, table, then, columns(connection, table.name, then.names))
-    rows = _witnesses(connection, table, then.columns)
+    is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
+    rows = {} if is_fresh and then.rows else _witnesses(connection, table, then.columns)
     parts = _parts(connection, table.name, then.names)
     found = columns(connection, table.name, then.names)
     _refuse_other_columns(connection, table, then, found)
-    is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
-    if is_fresh and found == then.columns and (then.rows or not rows) and then.parts == parts:
+    if is_fresh and not rows and found == then.columns and then.parts == parts:
         return text
     others = [(there, each) for there, each in then.looks.items() if there != here]
     return Armed(
@@ -204,14 +206,15 @@ class Watch:
         self._text = text
         self._columns_as_well = columns_as_well
         self._server = server.identity(connection)
+        self._path: str | None = None
         self._armed = Armed.read(text) if text else None
 
     def confirm(self, connection: Connection) -> None:
         """After the first statement of the batch. Raises Changed, or Blocked."""
-        block_guess(self._declared, zones.in_doubt(connection, self._declared))
+        born, now, *zone = _born(connection, self._name, zones.COLUMNS)
+        block_guess(self._declared, zones.told(self._declared, zone))
         if self._armed is None:
             return
-        born, _ = _born(connection, self._name)
         known = self._armed.looks.get(self._server)
         tells = known is not None and known.tells(born)
         same = tells or (known is not None and known.born == born and self._is_the_one(connection, known))
@@ -219,6 +222,9 @@ class Watch:
             same = columns(connection, self._name, self._armed.names) == self._armed.columns
         if not same:
             raise Changed(f"table {self._name} was altered in the middle of a batch, which is done again")
+        if known is not None and known.ids and known.is_young:
+            # Its number was looked up just now; when it is older its time alone will tell.
+            self._armed = replace(self._armed, looks={**self._armed.looks, self._server: replace(known, at=now)})
         if self._armed.parts is not None:
             self._refuse_other_parts(connection, trigger_only=tells and not self._columns_as_well)
 
@@ -253,7 +259,8 @@ class Watch:
         calm = not known.renaming_makes_young and not known.replaced_since(server.executed(connection))
         if not known.ids or (calm and self._has_its_rows(connection)):
             return calm
-        return bool(set(server.table_ids(connection, self._name).values()) & set(known.ids.values()))
+        self._path = self._path or server.path_of(connection, self._name)
+        return bool(set(server.table_ids(connection, self._name, self._path).values()) & set(known.ids.values()))
 
     def _has_its_rows(self, connection: Connection) -> bool:
         assert self._armed is not None
@@ -264,19 +271,19 @@ def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | No
     """`ids` where they are known."""
     started, done = server.history(connection)
     found = server.table_ids(connection, name) if ids is None else ids
-    born, at = _born(connection, name)
+    born, at, _ = _born(connection, name)
     renaming = server.renaming_makes_young(connection)
     return Look(at=at, born=born, ids=found, started=started, done=done, renaming_makes_young=renaming)
 
 
-def _born(connection: Connection, name: TableName) -> tuple[str | None, str]:
-    """When the table was made, or last altered, and the server's time."""
-    born, now = connection.exec_driver_sql(
+def _born(connection: Connection, name: TableName, more: str = "NULL") -> tuple[str | None, str, *tuple[Any, ...]]:
+    """When the table was made, or last altered, the server's time, and `more` that is asked in the same statement."""
+    born, now, *others = connection.exec_driver_sql(
         "SELECT (SELECT CREATE_TIME FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s), utc_timestamp(6)",
+        f" WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s), utc_timestamp(6), {more}",
         (name.schema, name.name),
     ).one()
-    return None if born is None else born.isoformat(), now.isoformat()
+    return None if born is None else born.isoformat(), now.isoformat(), *others
 
 
 def columns(connection: Connection, name: TableName, names: Sequence[str]) -> list[list[object]]:

@@ -356,8 +356,10 @@ class KeyDeleter(MysqlDeleter):
     def _edge(self, connection: Connection, window: int) -> tuple[Key | None, list[str]]:
         """The last key of the window, None where the range ends before; and the condition for rows up to there."""
         walk, upper, first = self._plan.key, self._upper(), self._number(self._cursor or self._span.start)
-        last = self._extrapolate(first, window) if first is not None else None
-        if last is None:
+        end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
+        width = self._width(window)
+        last: Key | None = None
+        if first is None or end is None or width is None:
             row = connection.exec_driver_sql(
                 self._plan.select(
                     walk.selected, [*self._lower(), *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}"
@@ -366,20 +368,17 @@ class KeyDeleter(MysqlDeleter):
             last = None if row is None else tuple(row)
             self._computed = 0
             self._numbers_per_row = None if first is None or last is None else abs(int(last[0]) - first) / window
+        elif abs(end - first) > width:
+            self._computed += 1
+            last = (first - width if walk.parts[0].descending else first + width,)
         return (None, upper) if last is None else (last, [walk.until(last, inclusive=True)])
 
-    def _extrapolate(self, first: int, window: int) -> Key | None:
-        """The end of a window that holds at most about as many rows; None where it has to be looked up."""
-        end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
+    def _width(self, window: int) -> int | None:
+        """How many numbers a window of so many rows spans at most; None where that has to be looked up."""
         per_row = self._numbers_per_row
-        if end is None or per_row is None or per_row > DENSE or self._computed >= COMPUTED_WINDOWS:
+        if per_row is None or per_row > DENSE or self._computed >= COMPUTED_WINDOWS or self._plan.counts_rows:
             return None
-        if self._plan.counts_rows:
-            return None
-        self._computed += 1
-        width = max(window, int(window * per_row))
-        last = first - width if self._plan.key.parts[0].descending else first + width
-        return (last,) if min(first, end) < last < max(first, end) else None
+        return max(window, int(window * per_row))
 
     def _number(self, key: str | None) -> int | None:
         """A key that is one whole number."""

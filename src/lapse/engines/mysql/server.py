@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -19,41 +20,61 @@ RENAMES = (RENAME, "alter_table")
 REBUILD = (OPTIMIZE, "alter_table", "truncate", "create_index", "drop_index")
 """Statements after which a table has another number and is still the same."""
 _KINDS = tuple(dict.fromkeys((*REPLACE, *REBUILD)))
+_COUNTERS = tuple(f"com_{kind}" for kind in _KINDS)
+_IDENTITY = "lapse_server"
+SAME_SERVER_SECONDS = 1.0
+"""A proxy may send a connection's statements to another server after a failover, and not so soon."""
 
 
 def identity(connection: Connection) -> str:
     """The same after a restart; another on every replica, and on every node of a cluster."""
-    names = "'server_uuid', 'server_uid', 'hostname', 'port'"
-    rows = connection.exec_driver_sql(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    found = {str(row[0]).lower(): str(row[1]) for row in rows}
-    return found.get("server_uuid") or found.get("server_uid") or f"{found.get('hostname')}:{found.get('port')}"
+    known, until = connection.info.get(_IDENTITY, ("", 0.0))
+    if monotonic() > until:
+        names = "'server_uuid', 'server_uid', 'hostname', 'port'"
+        rows = connection.exec_driver_sql(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+        found = {str(row[0]).lower(): str(row[1]) for row in rows}
+        known = found.get("server_uuid") or found.get("server_uid") or f"{found.get('hostname')}:{found.get('port')}"
+        connection.info[_IDENTITY] = known, monotonic() + SAME_SERVER_SECONDS
+    return str(known)
 
 
 def incarnation(connection: Connection) -> str:
     """One running server and database. The nodes of a Galera cluster are one."""
     own = inspect.current_database(connection)
-    cluster = connection.exec_driver_sql("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'").first()
-    if cluster is not None and str(cluster[1]).strip("-0"):
-        return f"{cluster[1]}/{own}"
-    started, _ = history(connection)
-    return f"{identity(connection)}/{started}/{own}"
+    started, found = _status(connection, ["wsrep_cluster_state_uuid"])
+    cluster = found.get("wsrep_cluster_state_uuid", "")
+    return f"{cluster}/{own}" if cluster.strip("-0") else f"{identity(connection)}/{started}/{own}"
 
 
 def history(connection: Connection) -> tuple[int, Mapping[str, int]]:
     """Since which second of the epoch the server runs, exactly, and how many statements of a kind it has executed."""
-    # The time of a statement and the uptime are read from one clock in one statement.
-    row = connection.exec_driver_sql(
-        f"SELECT unix_timestamp(now()) - VARIABLE_VALUE FROM {_status(connection)} WHERE VARIABLE_NAME = 'Uptime'"
-    ).first()
-    return (int(row[0]) if row is not None else 0), executed(connection)
+    if not _is_mariadb(connection):
+        return _status(connection)[0], executed(connection)
+    started, found = _status(connection, _COUNTERS)
+    return started, _executed(found)
 
 
 def executed(connection: Connection) -> dict[str, int]:
     """How many statements of a kind were begun since the server was started. MySQL has these in no view."""
-    names = ", ".join(f"'Com_{kind}'" for kind in _KINDS)
+    names = ", ".join(f"'{name}'" for name in _COUNTERS)
     rows = connection.exec_driver_sql(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
-    found = {str(row[0]).lower(): int(row[1]) for row in rows}
-    return {kind: found.get(f"com_{kind}", 0) for kind in _KINDS}
+    return _executed({str(row[0]).lower(): str(row[1]) for row in rows})
+
+
+def _executed(found: Mapping[str, str]) -> dict[str, int]:
+    return {kind: int(found.get(f"com_{kind}", 0)) for kind in _KINDS}
+
+
+def _status(connection: Connection, names: Sequence[str] = ()) -> tuple[int, dict[str, str]]:
+    """Since which second of the epoch the server runs, and what is called by these names in lower case."""
+    view = "information_schema.GLOBAL_STATUS" if _is_mariadb(connection) else "performance_schema.global_status"
+    listed = ", ".join(f"'{name}'" for name in ("uptime", *names))
+    # The time of a statement and the uptime are read from one clock in one statement.
+    rows = connection.exec_driver_sql(
+        f"SELECT VARIABLE_NAME, VARIABLE_VALUE, unix_timestamp(now()) FROM {view} WHERE VARIABLE_NAME IN ({listed})"
+    ).all()
+    found = {inspect.text(row[0]).lower(): inspect.text(row[1]) for row in rows}
+    return (int(rows[0][2]) - int(found["uptime"]) if "uptime" in found else 0), found
 
 
 def stamps_hidden_columns(connection: Connection) -> bool:
@@ -66,10 +87,10 @@ def renaming_makes_young(connection: Connection) -> bool:
     return _is_mariadb(connection)
 
 
-def table_ids(connection: Connection, name: TableName) -> dict[str, int]:
-    """InnoDB's numbers of a table, or of its partitions by name. Empty without the privilege PROCESS."""
-    schema = name.schema or inspect.current_database(connection)
-    path = _path(connection, schema, name.name)
+def table_ids(connection: Connection, name: TableName, path: str | None = None) -> dict[str, int]:
+    """InnoDB's numbers of a table, or of its partitions by name. Empty without the privilege PROCESS. `path` is where
+    its file is, if that is known."""
+    path = path or path_of(connection, name)
     escaped = path.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
     # What cannot be written here as the server writes it is found by its plain name as well.
     escaped = escaped.replace(_ANY, "%")
@@ -84,7 +105,7 @@ def table_ids(connection: Connection, name: TableName) -> dict[str, int]:
     except DBAPIError:
         return {}
     if _ANY in path:
-        path = f"{schema}/{name.name}"
+        path = f"{name.schema or inspect.current_database(connection)}/{name.name}"
         # Only in the name of a file is the sign of a partition none that a table can have in its own.
         found = {str(row[2]): int(row[1]) for row in rows if row[2] == path or "#p#" in str(row[0]).lower()}
     else:
@@ -100,13 +121,14 @@ _ANY = "\0"
 """Stands for a character in the name of a file that only the server can spell."""
 
 
-def _path(connection: Connection, schema: str, name: str) -> str:
+def path_of(connection: Connection, name: TableName) -> str:
     """The table's file, from which InnoDB has its name for it."""
+    schema = name.schema or inspect.current_database(connection)
     if not _is_mariadb(connection):
-        return f"{_file_name(schema)}/{_file_name(name)}"
+        return f"{_file_name(schema)}/{_file_name(name.name)}"
     encoded = connection.exec_driver_sql(
         "SELECT CAST(CONVERT(%s USING filename) AS BINARY), CAST(CONVERT(%s USING filename) AS BINARY)",
-        (schema, name),
+        (schema, name.name),
     ).one()
     return "/".join(part.decode("ascii") for part in encoded)
 
@@ -127,10 +149,6 @@ def exist(connection: Connection, ids: Iterable[int]) -> bool:
 
 def _is_mariadb(connection: Connection) -> bool:
     return bool(getattr(connection.dialect, "is_mariadb", False))
-
-
-def _status(connection: Connection) -> str:
-    return "information_schema.GLOBAL_STATUS" if _is_mariadb(connection) else "performance_schema.global_status"
 
 
 def _views(connection: Connection) -> tuple[str, str]:

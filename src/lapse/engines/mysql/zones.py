@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import Connection
 
 from lapse.engines.base import Declared
@@ -9,28 +12,33 @@ from lapse.engines.mysql import condition
 from lapse.engines.zones import is_utc
 
 # The system's zone is known by an abbreviation alone, which is that of the season in which the server was started.
-_SYSTEM = """
-    SELECT @@system_time_zone,
-           timestampdiff(MINUTE, '2024-01-01', convert_tz('2024-01-01', '+00:00', 'SYSTEM')),
-           timestampdiff(MINUTE, '2024-07-01', convert_tz('2024-07-01', '+00:00', 'SYSTEM'))"""
+COLUMNS = """
+    @@global.time_zone, @@system_time_zone,
+    timestampdiff(MINUTE, '2024-01-01', convert_tz('2024-01-01', '+00:00', 'SYSTEM')),
+    timestampdiff(MINUTE, '2024-07-01', convert_tz('2024-07-01', '+00:00', 'SYSTEM'))"""
+"""What `told` is given."""
 
 
 def in_doubt(connection: Connection, declared: Declared) -> str | None:
     """A zone in which the times could be meant: the policy reads some without a zone, does not say which, and it is not
     plainly UTC."""
-    if declared.policy.time_zone is not None or not condition.reads_wall_clock(declared):
+    return told(declared, connection.exec_driver_sql(f"SELECT {COLUMNS}").one()) if matter(declared) else None
+
+
+def matter(declared: Declared) -> bool:
+    return declared.policy.time_zone is None and condition.reads_wall_clock(declared)
+
+
+def told(declared: Declared, row: Sequence[Any]) -> str | None:
+    """As `in_doubt`, by what was asked together with something else."""
+    if not matter(declared):
         return None
-    zone = str(connection.exec_driver_sql("SELECT @@global.time_zone").scalar_one())
-    if zone.upper() == "SYSTEM":
-        zone = _system_zone(connection)
-    return None if is_utc(zone) else zone
-
-
-def _system_zone(connection: Connection) -> str:
-    """As an offset where it is the same all year."""
-    name, january, july = connection.exec_driver_sql(_SYSTEM).one()
-    first, second = _offset(january), _offset(july)
-    return first if first == second else f"{name} ({first} in January, {second} in July)"
+    zone, system, january, july = row
+    if str(zone).upper() == "SYSTEM":
+        # As an offset where it is the same all year.
+        first, second = _offset(january), _offset(july)
+        zone = first if first == second else f"{system} ({first} in January, {second} in July)"
+    return None if is_utc(str(zone)) else str(zone)
 
 
 def _offset(minutes: int) -> str:

@@ -63,8 +63,8 @@ def _stamping(table: str) -> str:
     return f"pg_catalog.md5(pg_catalog.concat_ws(',', ({triggers}), ({default})))"
 
 
-_SHAPE = f"""
-    SELECT c.oid, {_stamping("c.oid")} AS stamping, pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+_SHAPE = """
+    SELECT c.oid, {stamping} AS stamping, pg_catalog.pg_get_userbyid(c.relowner) AS owner,
            n.nspname AS schema, c.relname AS table,
            c.relowner = k.nspowner AS keeps_catalog,
            ARRAY(SELECT pg_catalog.format('%%s %%s %%s', a.attnum, a.atttypid, a.attname)
@@ -106,7 +106,7 @@ _LEFT = f"""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """A table as the function knows it, and the function that is there. `columns` are `number type name`, by oids;
-    `stamping` is a digest of what stamps the managed column, if it has one."""
+    `stamping` is a digest of what stamps the managed column, where a policy has one."""
 
     oid: int
     owner: str
@@ -136,10 +136,10 @@ class Shape:
 
 def shape(connection: Connection, declared: Declared) -> Shape:
     columns = {name for each in _by_partition(declared).values() for name in each.columns_read}
-    return shape_of(connection, declared.table.name, sorted(columns))
+    return shape_of(connection, declared.table.name, sorted(columns), managed=declared.policy.expire_after is not None)
 
 
-def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = ()) -> Shape:
+def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (), *, managed: bool = False) -> Shape:
     whole = replace(name, partition=None, partition_schema=None)
     values = {
         "columns": list(columns),
@@ -147,7 +147,8 @@ def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (
         "prefix": BATCH_FUNCTION,
         "name": relation(whole),
     }
-    for row in rows(connection, _SHAPE, values):
+    query = _SHAPE.format(stamping=_stamping("c.oid") if managed else "''")
+    for row in rows(connection, query, values):
         return Shape(**{**row, "columns": tuple(row["columns"])})
     raise Drift(f"table {whole} does not exist any more")
 

@@ -32,21 +32,17 @@ _ACTIONS = {
 }
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", CATALOG_SCHEMA)
 
-_IN_PATH = f"""
-    WITH found AS MATERIALIZED (
-         SELECT pg_catalog.set_config('search_path', coalesce(
-                    nullif(pg_catalog.current_setting('{USER_PATH}', true), ''),
-                    (SELECT s.reset_val FROM pg_catalog.pg_settings s WHERE s.name = 'search_path')), true) AS users,
-                pg_catalog.to_regclass(%(name)s)::pg_catalog.oid AS oid,
-                pg_catalog.set_config('search_path', %(safe)s, true) AS own)
-    SELECT c.relname, n.nspname FROM found JOIN pg_catalog.pg_class c ON c.oid = found.oid
-      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
-"""The columns of a row are made from left to right."""
-
 _USE_USERS_PATH = f"""
+    SET LOCAL search_path TO DEFAULT;
     SELECT pg_catalog.set_config('search_path', coalesce(
                nullif(pg_catalog.current_setting('{USER_PATH}', true), ''),
-               (SELECT s.reset_val FROM pg_catalog.pg_settings s WHERE s.name = 'search_path')), true)"""
+               pg_catalog.current_setting('search_path')), true)"""
+_USE_OWN_PATH = f"SELECT pg_catalog.set_config('search_path', {literal(SAFE_PATH)}, true)"
+
+_IN_PATH = """
+    SELECT c.relname, n.nspname
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(%(name)s)"""
 
 _ALL_IN_PATH = """
     SELECT wanted.name, c.relname, n.nspname
@@ -55,7 +51,7 @@ _ALL_IN_PATH = """
       JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
      WHERE c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p}'::pg_catalog."char"[])
        AND c.relpersistence OPERATOR(pg_catalog.<>) 't'"""
-"""Under the user's path, so nothing in it is found by the path but the names that are asked for."""
+"""Both under the user's path, so nothing in them is found by the path but the names that are asked for."""
 
 _RELATION = """
     SELECT c.oid, c.relname, n.nspname, c.relkind, c.relpersistence, obj_description(c.oid, 'pg_class') AS comment
@@ -205,7 +201,8 @@ def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | No
 
 def _in_path(connection: Connection, table: str) -> dict[str, Any] | None:
     """Where the user's search path finds a table, inside a transaction, whose own path is Lapse's."""
-    return next(iter(rows(connection, _IN_PATH, {"name": quote(table), "safe": SAFE_PATH})), None)
+    _, found, _ = together(connection, (_USE_USERS_PATH, {}), (_IN_PATH, {"name": quote(table)}), (_USE_OWN_PATH, {}))
+    return next(iter(found), None)
 
 
 def full_name(connection: Connection, name: TableName) -> TableName:
@@ -221,9 +218,9 @@ def full_name(connection: Connection, name: TableName) -> TableName:
 def full_names(connection: Connection, names: Collection[TableName]) -> dict[TableName, TableName]:
     """Those of tables, inside a transaction, whose own path is Lapse's."""
     wanted = {relation(name) if name.schema else quote(name.name): name for name in names if name.partition is None}
-    rows(connection, _USE_USERS_PATH, {})
+    session.send(connection, _USE_USERS_PATH)
     found = rows(connection, _ALL_IN_PATH, {"names": list(wanted)})
-    rows(connection, "SELECT pg_catalog.set_config('search_path', %(safe)s, true)", {"safe": SAFE_PATH})
+    session.send(connection, _USE_OWN_PATH)
     return {wanted[row["name"]]: TableName(str(row["relname"]), str(row["nspname"])) for row in found}
 
 
