@@ -47,6 +47,7 @@ NOT_FOR_SQL = (
     "lapse.runner.jobs",
     "lapse.runner.scheduler",
     "lapse.runner.worker",
+    "sqlalchemy.dialects.mysql",
     "sqlalchemy.dialects.postgresql",
 )
 """What a statement without TTL on an SQLite file loads none of."""

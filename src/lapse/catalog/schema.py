@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     DateTime,
     Dialect,
     Float,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.event import listen
 
 VERSION = 7
 """Grows with every change of these tables; see `migrations`."""
@@ -75,7 +77,6 @@ meta = Table(
     metadata,
     Column("name", String(WORD_LENGTH), primary_key=True),
     Column("value", Text, nullable=False),
-    **_MYSQL,
 )
 
 policy = Table(
@@ -102,7 +103,6 @@ policy = Table(
     Column("source_text", Text),
     UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
     sqlite_autoincrement=True,
-    **_MYSQL,
 )
 
 policy_version = Table(
@@ -112,7 +112,6 @@ policy_version = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("options", Text, nullable=False),
     Column("changed_at", Instant, nullable=False),
-    **_MYSQL,
 )
 
 table = Table(
@@ -132,7 +131,6 @@ table = Table(
     UniqueConstraint("policy_id", "partition_schema", "partition_name", name="lapse_table_of_policy"),
     Index("lapse_table_by_next_run", "next_run_at"),
     sqlite_autoincrement=True,
-    **_MYSQL,
 )
 
 job = Table(
@@ -172,7 +170,6 @@ job = Table(
     Index("lapse_job_by_table", "table_id", "job_id"),
     Index("lapse_job_by_end", "finished_at"),
     sqlite_autoincrement=True,
-    **_MYSQL,
 )
 
 task = Table(
@@ -206,7 +203,6 @@ task = Table(
     Column("not_before", Instant),
     UniqueConstraint("job_id", "ordinal", name="lapse_task_of_job"),
     sqlite_autoincrement=True,
-    **_MYSQL,
 )
 
 leaving = Table(
@@ -219,7 +215,6 @@ leaving = Table(
     Column("parent_id", BigInteger, nullable=False),
     Column("bound", Text, nullable=False),
     Column("began_at", Instant, nullable=False),
-    **_MYSQL,
 )
 """Partitions that jobs have begun to detach and not yet dropped, by the database's own ids.
 
@@ -232,7 +227,6 @@ setting = Table(
     Column("name", String(WORD_LENGTH), primary_key=True),
     Column("value", Text, nullable=False),
     Column("changed_at", Instant, nullable=False),
-    **_MYSQL,
 )
 
 worker = Table(
@@ -244,7 +238,6 @@ worker = Table(
     Column("started_at", Instant, nullable=False),
     Column("heartbeat_at", Instant, nullable=False),
     Column("state", Text, nullable=False),
-    **_MYSQL,
 )
 
 event = Table(
@@ -259,7 +252,6 @@ event = Table(
     Column("reason", Text, nullable=False),
     Column("began_at", Instant, nullable=False),
     Column("cleared_at", Instant),
-    **_MYSQL,
 )
 """What people are told about; one that lasts has its key in `open_key`."""
 
@@ -274,7 +266,6 @@ notice = Table(
     Column("not_before", Instant, nullable=False),
     Column("sent_at", Instant),
     Column("last_error", Text),
-    **_MYSQL,
 )
 """One row per message and receiver. Where receivers are is known to workers alone, never to the database."""
 
@@ -283,9 +274,18 @@ rate = Table(
     metadata,
     Column("name", String(NAME_LENGTH), primary_key=True),
     Column("free_at_us", BigInteger, nullable=False),
-    **_MYSQL,
 )
 """One row per rate limit: the microsecond of the epoch from which the next row may be taken."""
+
+
+def _set_options(created: Table, connection: Connection, **_: object) -> None:
+    # Options in the definitions would make SQLAlchemy load MySQL's dialect in every process, whatever the database is.
+    if connection.dialect.name in ("mysql", "mariadb"):
+        created.kwargs.update(_MYSQL)
+
+
+for _each in metadata.tables.values():
+    listen(_each, "before_create", _set_options)
 
 VIEWS = {
     "lapse_schedules": """
