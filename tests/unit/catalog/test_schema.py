@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import create_mock_engine
+from sqlalchemy import Dialect, create_mock_engine
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from lapse.catalog import schema
@@ -14,6 +14,9 @@ from lapse.catalog.schema import Instant
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BARE_NOON = NOON.replace(tzinfo=None)
+MYSQL: Dialect = mysql.dialect()
+POSTGRES: Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+SQLITE: Dialect = sqlite.dialect()
 
 
 def created_tables(url: str) -> dict[str, str]:
@@ -45,21 +48,21 @@ def test_other_databases_get_no_such_options(url: str) -> None:
 
 
 def test_mysql_keeps_the_microseconds() -> None:
-    assert str(Instant().compile(dialect=mysql.dialect())) == "DATETIME(6)"
-    assert str(Instant().compile(dialect=postgresql.dialect())) == "TIMESTAMP WITH TIME ZONE"
+    assert str(Instant().compile(dialect=MYSQL)) == "DATETIME(6)"
+    assert str(Instant().compile(dialect=POSTGRES)) == "TIMESTAMP WITH TIME ZONE"
 
 
 def test_an_instant_is_stored_as_utc_whatever_its_zone() -> None:
     elsewhere = NOON.astimezone(timezone(timedelta(hours=-7)))
-    assert Instant().process_bind_param(elsewhere, sqlite.dialect()) == BARE_NOON
-    assert Instant().process_bind_param(elsewhere, mysql.dialect()) == BARE_NOON
-    sent = Instant().process_bind_param(elsewhere, postgresql.dialect())
+    assert Instant().process_bind_param(elsewhere, SQLITE) == BARE_NOON
+    assert Instant().process_bind_param(elsewhere, MYSQL) == BARE_NOON
+    sent = Instant().process_bind_param(elsewhere, POSTGRES)
     assert (sent, sent and sent.tzinfo) == (NOON, UTC)
-    assert Instant().process_bind_param(None, sqlite.dialect()) is None
+    assert Instant().process_bind_param(None, SQLITE) is None
 
 
 def test_an_instant_is_read_as_utc_whatever_the_driver_says() -> None:
     for read in (BARE_NOON, NOON.astimezone(timezone(timedelta(hours=9)))):
-        found = Instant().process_result_value(read, sqlite.dialect())
+        found = Instant().process_result_value(read, SQLITE)
         assert (found, found and found.utcoffset()) == (NOON, timedelta(0))
-    assert Instant().process_result_value(None, sqlite.dialect()) is None
+    assert Instant().process_result_value(None, SQLITE) is None
