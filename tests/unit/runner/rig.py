@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from lapse.app import Lapse
-from lapse.catalog import jobs, tasks
+from lapse.catalog import jobs, policies, tasks
+from lapse.catalog.settings import load_settings
 from lapse.catalog.tasks import TaskState
 from lapse.clock import ManualClock
 from lapse.engines.base import Batch, Checkpoint, Deleter, Engine, Target
 from lapse.model.job import Job, KeyRange, PathKind, Task
+from lapse.model.settings import Settings
 from lapse.runner import lockwatch as lockwatch_module
 from lapse.runner import task as task_module
 from lapse.runner.controller import Controller
@@ -175,7 +177,8 @@ class Rig:
         self._patch.setattr(task_module, "Event", lambda: Stop(self))
         with self.catalog.reading() as connection:
             job = jobs.get_job(connection, task.job_id)
-            (stored,) = self.database.policies()
+            stored = policies.get_policy(connection, job.policy_id)
+            assert stored is not None
             declared = self.keeper.declared(connection, stored)
             target = self.database.engine.target(connection, declared, job.cutoff, path=job.path)
         if path is not None:
@@ -197,9 +200,7 @@ class Rig:
         self.opened.append((span, cursor))
         return self.deleter
 
-    def settings(self) -> Any:
-        from lapse.catalog.settings import load_settings
-
+    def settings(self) -> Settings:
         with self.catalog.reading() as connection:
             return load_settings(connection)
 
