@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from lapse.catalog.workers import WorkerRow
 from lapse.engines.base import Batch
 from lapse.errors import Blocked
 from lapse.model.blocked import BlockCode
+from lapse.model.policy import Policy
 from lapse.model.statement import JobAction
 from lapse.runner import supervisor as module
 from lapse.runner.supervisor import Supervisor
@@ -93,7 +93,7 @@ def test_another_expiry_stops_a_task_whose_job_is_not_ended_yet(
     rig.write(
         policies.save_policy,
         before.table,
-        replace(before.policy, expression="at + INTERVAL '1 day'"),
+        Policy(expression="at + INTERVAL '1 day'"),
         reloptions=(),
         recurrence="@hourly",
         source=before.source,
