@@ -202,11 +202,15 @@ def _scale(engine: str, measured: Row) -> str:
         taken = {row["policies"]: row for row in found if row["name"] == name}
         limit = LIMITS_SECONDS.get(name)
         cells = [
-            f"{1000 * row['seconds']:,.0f} ms ({1000 * row['processor_seconds']:,.0f}), {row['statements']}"
-            for row in (taken[size] for size in sizes)
+            f"{1000 * row['seconds']:,.0f} ms ({1000 * row['processor_seconds']:,.0f}), {row['statements']:,}"
+            if (row := taken.get(size))
+            else "-"
+            for size in sizes
         ]
-        exponent = fitted_exponent([(size, max(taken[size]["processor_seconds"], 0.001)) for size in sizes])
-        rows.append([name, *cells, f"{exponent:.2f}", "-" if limit is None else f"{limit:g} s"])
+        exponent = fitted_exponent([(size, max(row["processor_seconds"], 0.001)) for size, row in taken.items()])
+        most = max(taken)
+        aim = "-" if limit is None else f"{limit:g} s" if most == sizes[-1] else f"{limit:g} s with {most:,}"
+        rows.append([name, *cells, f"{exponent:.2f}", aim])
     header = [
         "time (of the processor), statements",
         *(f"{size:,} policies" for size in sizes),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lapse.app import PolicyFile, read_file
+import pytest
+
+from lapse.app import PolicyFile, facade, read_file
 from lapse.app.policyfile import Action
+from lapse.model.table import TableName
 from lapse.runner import guard
 from tests.conformance.harness import Harness
+from tests.conformance.test_idle import counted
 
 FILE = """
 [defaults]
@@ -178,3 +182,79 @@ def test_a_draft_is_what_a_careful_dba_would_propose(h: Harness) -> None:
         drafts = {each.table.name: each.keys for each in h.owner.candidates()}
         stored = {each.table.name for each in h.owner.policies()} if "orders" not in drafts else set()
         assert "orders" in stored or drafts["orders"]["after"] == "1 day"
+
+
+MANY = 24
+"""More than it takes for all tables to be described together."""
+STATEMENTS_PER_POLICY = 40
+"""Of planning and applying one new entry among many."""
+
+
+def _many(h: Harness, folder: Path, *, first: int, after: int) -> PolicyFile:
+    with h.client() as client:
+        for number in range(first, after):
+            client.exec_driver_sql(
+                f"CREATE TABLE m{number} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})"
+            )
+    return _file(folder, "".join(f"[tables.m{number}]\ncolumn = 'ts'\nafter = '1 day'\n" for number in range(after)))
+
+
+def test_many_entries_at_once(h: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As for all but the first of many.
+    monkeypatch.setattr(facade, "FIRST_RUNS_TOLD", 0)
+    h.owner.catalog.install()
+    few = _many(h, tmp_path, first=0, after=MANY)
+    with counted(h.owner) as statements:
+        h.owner.apply(h.owner.plan(few))
+    # SQLite answers from memory, and describes tables one by one.
+    assert len(statements) < STATEMENTS_PER_POLICY * MANY or not h.features.concurrent_writers
+    declared = h.owner.policies()
+    assert {stored.table.name for stored in declared} == {f"m{number}" for number in range(MANY)}
+    assert all(stored.armed for stored in declared) and len({stored.declared_by for stored in declared}) == 1
+    h.insert((1, h.at(days=-2)), (2, h.at()), table="m7")
+    h.advance(hours=1)
+    h.db.run()
+    assert h.ids("m7") == [2]
+
+
+def test_a_table_that_cannot_have_its_policy_among_many(h: Harness, tmp_path: Path) -> None:
+    """It is told as it is alone, beside one that does not exist, and nothing is changed for the others."""
+    file = _many(h, tmp_path, first=0, after=MANY)
+    with h.client() as client:
+        client.exec_driver_sql("DROP TABLE m3")
+        client.exec_driver_sql("DROP TABLE m5")
+        client.exec_driver_sql(f"CREATE TABLE m5 (id {h.backend.bigint} PRIMARY KEY, other {h.backend.instant})")
+    alone = _file(tmp_path, "\n" * 9 + "[tables.m3]\ncolumn = 'ts'\nafter = '1 day'\n")
+    told = {problem.table: problem.text for problem in h.owner.plan(file).problems}
+    assert told.keys() == {"m3", "m5"}
+    assert told["m3"] == h.owner.plan(alone).problems[0].text
+    assert "does not exist in table" in told["m5"] and "m5" in told["m5"]
+    assert h.owner._policies_if_any() == []
+
+
+def test_tables_that_are_described_together_are_what_each_is_alone(h: Harness) -> None:
+    number, time = h.backend.bigint, h.backend.instant
+    with h.client() as client:
+        for each in range(MANY):
+            client.exec_driver_sql(f"CREATE TABLE m{each} (id {number} PRIMARY KEY, ts {time})")
+        client.exec_driver_sql(f"CREATE TABLE keyless (a {number}, ts {time})")
+        client.exec_driver_sql(f"CREATE TABLE pair (b {number} NOT NULL, a {number} NOT NULL, PRIMARY KEY (b, a))")
+        client.exec_driver_sql("CREATE INDEX later ON pair (a)")
+        client.exec_driver_sql(f"CREATE TABLE {h.q('Odd na%me')} (id {number} PRIMARY KEY, {h.q('t s')} {time})")
+        client.exec_driver_sql(
+            f"CREATE TABLE child (id {number} PRIMARY KEY, m0 {number} REFERENCES m0 (id), ts {time})"
+        )
+        client.exec_driver_sql("CREATE VIEW seen AS SELECT * FROM m1")
+        if h.features.partitions:
+            how = "PARTITION BY RANGE (id)"
+            parts = "" if h.features.transactional_ddl else " (PARTITION p0 VALUES LESS THAN (9))"
+            client.exec_driver_sql(f"CREATE TABLE parted (id {number} PRIMARY KEY) {how}{parts}")
+    others = ["keyless", "pair", "Odd na%me", "child", "seen", "gone", *(["parted"] if h.features.partitions else [])]
+    names = [TableName(name) for name in (*others, *(f"m{each}" for each in range(MANY)))]
+    engine = h.owner.engine
+    with engine.connection() as connection:
+        together = engine.describe_all(connection, names)
+        assert together == {name: engine.describe(connection, name) for name in together}
+    assert TableName("gone") not in together
+    if together:
+        assert {TableName("m7"), TableName("pair"), TableName("child"), TableName("keyless")} <= together.keys()

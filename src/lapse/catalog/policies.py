@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -171,9 +171,9 @@ def save_policy(
     grace_until: datetime | None = None,
     declared_by: str | None = None,
     source_text: str | None = None,
+    current: StoredPolicy | None = None,
 ) -> StoredPolicy:
-    """Store a new policy, or a new version of the one there is."""
-    current = find_policy(connection, name)
+    """Store a new policy, or a new version of the `current` one."""
     values: dict[str, Any] = {
         "version": current.version + 1 if current else 1,
         "options": value.to_json(),
@@ -190,21 +190,28 @@ def save_policy(
         "changed_at": now,
     }
     if current is None:
-        names = {"schema_name": name.schema or "", "table_name": name.name, "created_at": now}
+        values |= {"schema_name": name.schema or "", "table_name": name.name, "created_at": now}
         try:
-            connection.execute(insert(policy).values(**names, **values))
+            made = connection.execute(insert(policy).values(**values)).inserted_primary_key
         except IntegrityError as error:
-            raise Retryable(f"another session has just declared a policy on table {name}", hint="try again") from error
+            raise _overtaken(name) from error
+        assert made is not None
+        stored = _policy(values | {"policy_id": made[0], "cleared_at": None, "held": None})
     else:
-        connection.execute(update(policy).where(policy.c.policy_id == current.id).values(**values))
-    stored = find_policy(connection, name)
-    assert stored is not None
+        seen = (policy.c.policy_id == current.id, policy.c.version == current.version)
+        if connection.execute(update(policy).where(*seen).values(**values)).rowcount != 1:
+            raise _overtaken(name)
+        stored = _changed(current, values)
     connection.execute(
         insert(policy_version).values(
             policy_id=stored.id, version=stored.version, options=values["options"], changed_at=now
         )
     )
     return stored
+
+
+def _overtaken(name: TableName) -> Retryable:
+    return Retryable(f"another session has just declared a policy on table {name}", hint="try again")
 
 
 def rename_policy(connection: Connection, policy_id: int, name: TableName) -> None:
@@ -239,15 +246,22 @@ def sync_tables(connection: Connection, policy_id: int, leaves: Sequence[TableNa
         (physical.partition_schema or "", physical.partition or ""): physical
         for physical in list_tables(connection, policy_id)
     }
-    new = [
-        {"policy_id": policy_id, "partition_schema": schema, "partition_name": name}
-        for schema, name in sorted(wanted - known.keys())
-    ]
-    if new:
-        connection.execute(insert(table), new)
+    _insert_tables(connection, policy_id, wanted - known.keys())
     for gone in _chunks({known[name].id for name in known.keys() - wanted}):
         connection.execute(delete(table).where(table.c.table_id.in_(gone)))
     return list_tables(connection, policy_id)
+
+
+def add_tables(connection: Connection, policy_id: int, leaves: Collection[TableName]) -> None:
+    """The physical tables of a policy that has none yet."""
+    _insert_tables(connection, policy_id, {(leaf.partition_schema or "", leaf.partition or "") for leaf in leaves})
+
+
+def _insert_tables(connection: Connection, policy_id: int, names: Collection[tuple[str, str]]) -> None:
+    """`names` are the schema and the name of each partition."""
+    if names:
+        keys = ("policy_id", "partition_schema", "partition_name")
+        connection.execute(insert(table), [dict(zip(keys, (policy_id, *each), strict=True)) for each in sorted(names)])
 
 
 def set_guard(connection: Connection, policy_id: int, *, cleared_at: datetime | None, held: str | None = None) -> None:
@@ -375,7 +389,22 @@ def _parsed(options: str) -> Policy:
     return Policy.from_json(options)
 
 
-def _policy(row: RowMapping) -> StoredPolicy:
+def _changed(before: StoredPolicy, values: Mapping[str, Any]) -> StoredPolicy:
+    """As it is stored after an update with these values."""
+    return _policy(
+        {
+            **values,
+            "policy_id": before.id,
+            "schema_name": before.table.schema,
+            "table_name": before.table.name,
+            "created_at": before.created_at,
+            "cleared_at": before.cleared_at,
+            "held": before.held,
+        }
+    )
+
+
+def _policy(row: Mapping[str, Any] | RowMapping) -> StoredPolicy:
     return StoredPolicy(
         id=row["policy_id"],
         table=TableName(row["table_name"], row["schema_name"] or None),

@@ -241,6 +241,11 @@ class Engine(ABC):
         """The same for many at once. One that is missing in the answer may exist all the same: `full_name` tells."""
         return {}
 
+    def describe_all(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, Table]:
+        """Many at once, in a fixed number of statements, on a connection of Lapse's own. One that is missing in the
+        answer may exist all the same: `describe` tells."""
+        return {}
+
     def comparable(self, connection: Connection, name: TableName) -> TableName:
         """Equal for two names of one table, which need not exist: complete, in one case where case means nothing."""
         return name
@@ -371,8 +376,10 @@ class Engine(ABC):
         """Refuse what cannot work, with nothing changed; returns notices."""
 
     @abstractmethod
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        """Make the database match the policy: managed column, triggers, view. Must be repeatable."""
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+        """Make the database match the policy: managed column, triggers, view. Must be repeatable.
+
+        Returns the table as it is then."""
 
     @abstractmethod
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:

@@ -174,14 +174,14 @@ class NativeFirst(Engine):
             return []
         return [f"ttl_pause stops Lapse's runs; {self.native.name} goes on"]
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
         if not self.native.is_available(connection, declared.table):
-            super().install(connection, declared, previous)
-        elif self.native.can_express(declared):
+            return super().install(connection, declared, previous)
+        if self.native.can_express(declared):
             self.native.declare(connection, declared, previous)
-        else:
-            table = self.native.remove(connection, declared.table)
-            super().install(connection, replace(declared, table=table), previous)
+            return self.describe(connection, declared.table.name)
+        table = self.native.remove(connection, declared.table)
+        return super().install(connection, replace(declared, table=table), previous)
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         if native := self._serving(connection, table):

@@ -24,6 +24,11 @@ def becomes_managed(declared: Declared, previous: Policy | None) -> bool:
     return declared.policy.expire_after is not None and (previous is None or previous.expire_after is None)
 
 
+def changes_columns(declared: Declared, previous: Policy | None) -> bool:
+    """May installing the policy add, drop or alter the managed column?"""
+    return declared.policy.expire_after is not None or (previous is not None and previous.expire_after is not None)
+
+
 def refuse_taken_name(declared: Declared, previous: Policy | None) -> None:
     """A column of that name which Lapse did not make is not ours to change."""
     if becomes_managed(declared, previous) and declared.table.column(MANAGED_COLUMN):

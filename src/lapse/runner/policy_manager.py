@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.catalog import Catalog, meta, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
-from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.schema import metadata
 from lapse.ddl import parse_expression, render_options, without_policy
 from lapse.engines.base import Declared, Engine
@@ -95,9 +95,14 @@ def fingerprint(declared: Declared) -> str:
 
 
 class PolicyManager:
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, *, many: bool = False) -> None:
+        """`many`: for several declarations on connections of Lapse's own, one right after the other; what is the same
+        for all, as the database's place and the role, is asked with the first."""
         self._catalog = catalog
         self._engine = catalog.engine
+        self._many = many
+        self._place_is_noted = False
+        self._role: str | None = None
 
     def change(
         self, connection: Connection, name: TableName, change: PolicyChange, source: str = policies.STATEMENT
@@ -156,9 +161,9 @@ class PolicyManager:
         declared = bind(table, wanted)
         notices = self._engine.check(connection, declared, previous)
         try:
-            self._engine.install(connection, declared, previous)
+            installed = self._engine.install(connection, declared, previous)
             with self._engine.atomic(connection):
-                self._save(connection, table.name, wanted, stored, source, source_text)
+                self._save(connection, bind(installed, wanted), stored, source, source_text)
         except (LapseError, DBAPIError):
             self._undo(connection, declared, previous)
             raise
@@ -187,17 +192,14 @@ class PolicyManager:
     def _save(
         self,
         connection: Connection,
-        name: TableName,
-        wanted: Policy,
+        declared: Declared,
         stored: StoredPolicy | None,
         source: str,
         source_text: str | None,
     ) -> None:
+        name, wanted = declared.table.name, declared.policy
         now = self._engine.now(connection)
-        declared = bind(self._engine.describe(connection, name), wanted)
-        place = self._engine.place(connection)
-        if place is not None:
-            note_place(connection, place)
+        self._note_place(connection)
         # Another parameter is no word about which table is meant: what was armed stays armed.
         means_the_same = stored is not None and wanted.same_expiry(stored.policy)
         kept = stored if means_the_same and stored is not None and stored.armed is not None else None
@@ -219,14 +221,19 @@ class PolicyManager:
                 armed=kept.armed if kept and kept.armed else self._engine.arm(connection, declared),
                 suspended=kept.suspended if kept else None,
                 grace_until=grace,
-                declared_by=self._engine.role(connection),
+                declared_by=self._declarer(connection),
                 source_text=source_text,
                 now=now,
+                current=stored,
             )
         leaves = policy_leaves(
             self._engine, connection, declared.table, lambda: policies.policy_tables(connection) - {name}
         )
-        physical = policies.sync_tables(connection, saved.id, leaves)
+        physical: list[PhysicalTable] = []
+        if stored is None:
+            policies.add_tables(connection, saved.id, leaves)
+        else:
+            physical = policies.sync_tables(connection, saved.id, leaves)
         if source_text is not None and (stored is None or stored.source_text != source_text):
             meta.accept_comment(connection, name, source_text)
             policies.unblock_tables(connection, saved.id)
@@ -242,6 +249,19 @@ class PolicyManager:
                 policies.set_next_run(connection, part.id, None)
             elif recurrence(wanted) != recurrence(stored.policy) and part.next_run_at is not None:
                 policies.set_next_run(connection, part.id, next_run(wanted, current, after=now))
+
+    def _note_place(self, connection: Connection) -> None:
+        if self._many and self._place_is_noted:
+            return
+        place = self._engine.place(connection)
+        if place is not None:
+            note_place(connection, place)
+        self._place_is_noted = True
+
+    def _declarer(self, connection: Connection) -> str | None:
+        if not self._many or self._role is None:
+            self._role = self._engine.role(connection)
+        return self._role
 
     def remove(self, connection: Connection, stored: StoredPolicy) -> None:
         """Remove a policy and everything it has put into the database. The table may be gone."""

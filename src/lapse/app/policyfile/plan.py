@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import Connection
@@ -91,7 +92,7 @@ class Planner:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
-        self._manager = PolicyManager(catalog)
+        self._manager = PolicyManager(catalog, many=True)
 
     def plan(self, file: PolicyFile, *, prune: bool) -> Plan:
         """With `prune`, policies that the file does not mention are to be removed."""
@@ -103,15 +104,15 @@ class Planner:
             by_table = {stored.table: stored for stored in known}
             unchanged = self._unchanged(connection, file, by_table)
             left -= set(unchanged.values())
-            for entry in file.tables:
-                if entry.name in unchanged:
-                    continue
+            others = [entry for entry in file.tables if entry.name not in unchanged]
+            described = self._engine.describe_all(connection, self._names(others).values())
+            now = self._engine.now(connection)
+            for entry in others:
                 try:
                     name = parse_table_name(entry.name, self._engine.dialect)
-                    with suggesting_tables(self._engine, connection, name):
-                        table = self._engine.describe(connection, name)
+                    table = described.get(name) or self._described(connection, name)
                     left.discard(table.name)
-                    change = self._change(connection, entry, table, by_table.get(table.name))
+                    change = self._change(connection, entry, table, by_table.get(table.name), now)
                 except LapseError as error:
                     problems.append(Problem(table=entry.name, place=entry.place, text=_told(error)))
                     continue
@@ -138,16 +139,25 @@ class Planner:
         bound = self._catalog.bind(connection)
         return policies.list_policies(bound) if self._catalog.is_installed(bound) else []
 
+    def _names(self, entries: Iterable[TableEntry]) -> dict[str, TableName]:
+        """Those that can be read; for others an error tells later."""
+        names: dict[str, TableName] = {}
+        for entry in entries:
+            with suppress(LapseError):
+                names[entry.name] = parse_table_name(entry.name, self._engine.dialect)
+        return names
+
+    def _described(self, connection: Connection, name: TableName) -> Table:
+        with suggesting_tables(self._engine, connection, name):
+            return self._engine.describe(connection, name)
+
     def _unchanged(
         self, connection: Connection, file: PolicyFile, known: Mapping[TableName, StoredPolicy]
     ) -> dict[str, TableName]:
         """Entries that are as the database has them, in a fixed number of statements; others may be, too."""
-        names: dict[str, TableName] = {}
-        for entry in file.tables:
-            with suppress(LapseError):
-                names[entry.name] = parse_table_name(entry.name, self._engine.dialect)
         if not known:
             return {}
+        names = self._names(file.tables)
         full = self._engine.full_names(connection, names.values())
         found: dict[str, TableName] = {}
         for entry in file.tables:
@@ -158,7 +168,7 @@ class Planner:
         return found
 
     def _change(
-        self, connection: Connection, entry: TableEntry, table: Table, stored: StoredPolicy | None
+        self, connection: Connection, entry: TableEntry, table: Table, stored: StoredPolicy | None, now: datetime
     ) -> Change | None:
         wanted, before = _wanted(entry, stored), stored.policy if stored else None
         if wanted is None:
@@ -168,7 +178,9 @@ class Planner:
         if stored is not None and stored.source == policies.COMMENT:
             raise Unsupported(f"table {table.name} has its policy in its comment, where the file cannot change it")
         declared = bind(table, wanted)
-        self._engine.check(connection, declared, before)
+        with self._engine.one_look(connection):
+            self._engine.check(connection, declared, before)
+            first_run = self._first_run(connection, declared, before, now)
         return Change(
             action=Action.CREATE if before is None else Action.CHANGE,
             table=table.name,
@@ -177,10 +189,12 @@ class Planner:
             after=wanted,
             changed=_differences(before, wanted),
             statement=render(wanted, table.name, "lapse"),
-            first_run=self._first_run(connection, declared, before),
+            first_run=first_run,
         )
 
-    def _first_run(self, connection: Connection, declared: Declared, before: Policy | None) -> FirstRun | None:
+    def _first_run(
+        self, connection: Connection, declared: Declared, before: Policy | None, now: datetime
+    ) -> FirstRun | None:
         policy, table = declared.policy, declared.table
         if before is not None and policy.same_expiry(before):
             return None
@@ -188,7 +202,6 @@ class Planner:
         if is_managed and (before is None or table.column(MANAGED_COLUMN) is None):
             # The column is new, and every row gets the whole TTL.
             return None
-        now = self._engine.now(connection)
         found: list[Expiring] = []
         for leaf in self._engine.leaves(connection, table):
             name = leaf.name.partition

@@ -101,7 +101,8 @@ def _check_table(connection: Connection, table: Table) -> None:
             "primary key, or a unique key of whole columns that are NOT NULL",
             hint=f"ALTER TABLE {table.name} ADD COLUMN id BIGINT AUTO_INCREMENT PRIMARY KEY",
         )
-    keys.load(connection, table.name, inspect.key_index(table))
+    for name in table.key:
+        keys.check_type(name, table)
 
 
 def _check_partitions(table: Table, policy: Policy) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
+from lapse.engines import planned
 from lapse.engines.action import action_for
 from lapse.engines.base import (
     Advice,
@@ -306,6 +307,10 @@ class MysqlEngine(Engine):
         known = set(inspect.table_names(connection))
         return {name: name for name in names if name in known}
 
+    @looking
+    def describe_all(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, Table]:
+        return inspect.describe_all(connection, names)
+
     def comparable(self, connection: Connection, name: TableName) -> TableName:
         return inspect.comparable(connection, name)
 
@@ -397,8 +402,10 @@ class MysqlEngine(Engine):
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(connection, declared, previous, self.now(connection))
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        install.install(connection, declared, previous, self.now(connection))
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+        install.install(connection, declared, previous, self.now)
+        changed = planned.changes_columns(declared, previous)
+        return self.describe(connection, declared.table.name) if changed else declared.table
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         install.uninstall(connection, table, policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -26,40 +26,116 @@ _FOREIGN_KEYS = "lapse_foreign_keys"
 """In a connection's info: may InnoDB's list of foreign keys be read?"""
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _SYSTEM_SCHEMAS = ("information_schema", "performance_schema", "mysql", "sys")
+MANY = 20
+"""Tables that are worth reading what there is of a whole schema, unless it has `SPARSE` times as many."""
+SPARSE = 4
+_OF_TABLE = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+_ALL_TABLES = (
+    "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
+    " ENGINE AS engine, CREATE_OPTIONS AS options FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+)
+_TABLE = f"{_ALL_TABLES} AND TABLE_NAME = %s"
+_PARTITIONS = (
+    "SELECT TABLE_NAME, coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS name FROM information_schema.PARTITIONS"
+    f" {_OF_TABLE} AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION"
+)
+_INDEXES = (
+    "SELECT INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
+    " NULLABLE AS nullable, INDEX_TYPE AS type, s.* FROM information_schema.STATISTICS s"
+    f" {_OF_TABLE} ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+)
+_COLUMNS = (
+    "SELECT TABLE_NAME, COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable, EXTRA AS extra"
+    f" FROM information_schema.COLUMNS {_OF_TABLE} ORDER BY ORDINAL_POSITION"
+)
 
 
 def describe(connection: Connection, name: TableName) -> Table:
     """`name.schema` of the result is None for the connection's own database."""
     own = current_database(connection)
-    found = _rows(
-        connection,
-        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
-        " ENGINE AS engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-        name.schema or own,
-        name.name,
-    )
+    found = _rows(connection, _TABLE, name.schema or own, name.name)
     if not found:
         raise TableNotFound(f"there is no table {name} in this database")
     row = found[0]
     schema, table = row["schema"], row["name"]
-    kind = "TEMPORARY" if _is_hidden(connection, schema, table) else row["type"]
-    partitions = _partitions(connection, schema, table)
-    indexes = _indexes(connection, schema, table)
-    columns = _columns(connection, schema, table)
+    return _table(
+        own,
+        {**row, "type": "TEMPORARY" if _is_hidden(connection, schema, table) else row["type"]},
+        partitions=_rows(connection, _PARTITIONS, schema, table) if _may_have_partitions(connection, row) else [],
+        indexes=_rows(connection, _INDEXES, schema, table),
+        columns=_rows(connection, _COLUMNS, schema, table),
+        references=_references(connection, schema, table, own),
+    )
+
+
+def describe_all(connection: Connection, names: Collection[TableName]) -> dict[TableName, Table]:
+    """Tables of the connection's own database, on a connection that has no temporary ones.
+
+    The server then opens every table of the database, so it is done for many only. Nor are those told that foreign keys
+    point at.
+    """
+    wanted = {name.name for name in names if name.schema is None and name.partition is None and _is_plain(name.name)}
+    if len(wanted) < MANY:
+        return {}
+    own = current_database(connection)
+    tables = _rows(connection, _ALL_TABLES, own)
+    referenced = _referenced(connection, own)
+    if referenced is None or len(tables) > SPARSE * len(wanted):
+        return {}
+    partitions, indexes, columns = (
+        _by_table(_rows(connection, _of_schema(sql), own)) for sql in (_PARTITIONS, _INDEXES, _COLUMNS)
+    )
+    return {
+        TableName(name): _table(
+            own, row, partitions=partitions[name], indexes=indexes[name], columns=columns[name], references=()
+        )
+        for row in tables
+        if (name := row["name"]) in wanted and name.lower() not in referenced
+    }
+
+
+def _by_table(found: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in found:
+        by_name[row["TABLE_NAME"]].append(row)
+    return by_name
+
+
+def _of_schema(sql: str) -> str:
+    """The query for one table as one for all of a schema."""
+    return sql.replace(" AND TABLE_NAME = %s", "")
+
+
+def _table(
+    own: str,
+    row: Mapping[str, Any],
+    *,
+    partitions: Sequence[Mapping[str, Any]],
+    indexes: Iterable[dict[str, Any]],
+    columns: Iterable[Mapping[str, Any]],
+    references: tuple[Reference, ...],
+) -> Table:
+    schema, table = row["schema"], row["name"]
+    found, shape = _indexes(indexes), tuple(_column(each) for each in columns)
     if str(row["engine"]).upper() == myrocks.ENGINE and (hidden := myrocks.implicit_column(row["comment"])):
-        columns = (*columns, hidden)
-    primary = next((columns for name, columns in indexes.paging.items() if name == "PRIMARY"), ())
+        shape = (*shape, hidden)
     return Table(
         name=TableName(table, None if schema == own else schema),
-        kind=_kind(schema, kind, bool(partitions), catalog=schema == own and table in CATALOG_TABLES),
-        columns=columns,
-        primary_key=primary,
-        key=_key(indexes),
-        indexes=indexes.all,
-        referenced_by=_references(connection, schema, table, own),
+        kind=_kind(schema, row["type"], bool(partitions), catalog=schema == own and table in CATALOG_TABLES),
+        columns=shape,
+        primary_key=found.paging.get("PRIMARY", ()),
+        key=_key(found),
+        indexes=found.all,
+        referenced_by=references,
         comment=row["comment"] or None,
-        partitions=partitions,
+        partitions=tuple(str(each["name"]) for each in partitions),
     )
+
+
+def _may_have_partitions(connection: Connection, row: Mapping[str, Any]) -> bool:
+    """MariaDB says so where it describes the table; to ask for the partitions themselves takes it much longer."""
+    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+    return not is_mariadb or "partitioned" in str(row["options"]).lower()
 
 
 def full_name(connection: Connection, name: TableName) -> TableName:
@@ -190,15 +266,7 @@ class _Indexes:
         self.all = tuple(indexes)
 
 
-def _indexes(connection: Connection, schema: str, table: str) -> _Indexes:
-    rows = _rows(
-        connection,
-        "SELECT INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
-        " NULLABLE AS nullable, INDEX_TYPE AS type, s.* FROM information_schema.STATISTICS s"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX",
-        schema,
-        table,
-    )
+def _indexes(rows: Iterable[dict[str, Any]]) -> _Indexes:
     grouped: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         # MyRocks calls its indexes LSMTREE; they are ordered like a B-tree.
@@ -225,35 +293,13 @@ def key_index(table: Table) -> str:
     return next(index.name for index in table.indexes if index.unique and index.columns == table.key)
 
 
-def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, ...]:
-    rows = _rows(
-        connection,
-        "SELECT COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable, EXTRA AS extra"
-        " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        schema,
-        table,
+def _column(row: Mapping[str, Any]) -> Column:
+    return Column(
+        name=row["name"],
+        type=text(row["type"]),
+        nullable=row["nullable"] == "YES",
+        generated="GENERATED" in row["extra"].upper() and "DEFAULT_GENERATED" not in row["extra"].upper(),
     )
-    return tuple(
-        Column(
-            name=row["name"],
-            type=text(row["type"]),
-            nullable=row["nullable"] == "YES",
-            generated="GENERATED" in row["extra"].upper() and "DEFAULT_GENERATED" not in row["extra"].upper(),
-        )
-        for row in rows
-    )
-
-
-def _partitions(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
-    rows = _rows(
-        connection,
-        "SELECT coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS name FROM information_schema.PARTITIONS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND PARTITION_NAME IS NOT NULL"
-        " ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION",
-        schema,
-        table,
-    )
-    return tuple(row["name"] for row in rows)
 
 
 def _references(connection: Connection, schema: str, table: str, own: str) -> tuple[Reference, ...]:
@@ -299,7 +345,7 @@ def _is_surely_unreferenced(connection: Connection, schema: str, table: str) -> 
 
     False where that list may not be read (it takes PROCESS), is not there, or spells the name in a way of its own.
     """
-    if not connection.info.get(_FOREIGN_KEYS, True) or not (_PLAIN.fullmatch(schema) and _PLAIN.fullmatch(table)):
+    if not connection.info.get(_FOREIGN_KEYS, True) or not (_is_plain(schema) and _is_plain(table)):
         return False
     name = f"{schema}/{table}".lower()
     try:
@@ -312,6 +358,24 @@ def _is_surely_unreferenced(connection: Connection, schema: str, table: str) -> 
         connection.info[_FOREIGN_KEYS] = False
         return False
     return int(found[0]["count"]) == 0
+
+
+def _is_plain(name: str) -> bool:
+    """Is it spelled the same in the name of a file?"""
+    return _PLAIN.fullmatch(name) is not None
+
+
+def _referenced(connection: Connection, schema: str) -> set[str] | None:
+    """The tables of a schema that foreign keys point at, in lower case; None where InnoDB's list cannot tell."""
+    if not connection.info.get(_FOREIGN_KEYS, True) or not _is_plain(schema):
+        return None
+    try:
+        found = _rows(connection, "SELECT REF_NAME AS name FROM information_schema.INNODB_SYS_FOREIGN")
+    except DBAPIError:
+        connection.info[_FOREIGN_KEYS] = False
+        return None
+    names = (str(row["name"]).lower().partition("/") for row in found)
+    return {table for place, _, table in names if place == schema.lower()}
 
 
 def _kind(schema: str, kind: str, partitioned: bool, *, catalog: bool) -> TableKind:

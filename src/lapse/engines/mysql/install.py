@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,8 +13,10 @@ from lapse.engines.mysql import inspect, managed
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
+Clock = Callable[[Connection], datetime]
 
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+
+def install(connection: Connection, declared: Declared, previous: Policy | None, now: Clock) -> None:
     """Everything that a policy has in the database besides the rows."""
     table, policy = declared.table, declared.policy
     if policy.hide_expired != "view":
@@ -22,7 +25,7 @@ def install(connection: Connection, declared: Declared, previous: Policy | None,
         uninstall(connection, table, previous)
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
-            managed.add_column(connection, table, policy.expire_after, now)
+            managed.add_column(connection, table, policy.expire_after, now(connection))
         # The default last: where the triggers make a time of it, no row may have it without them.
         managed.create_triggers(connection, table, policy.expire_after)
         managed.set_default(connection, table, policy.expire_after)

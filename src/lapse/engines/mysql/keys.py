@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.mysql.names import literal, quote
 from lapse.errors import Drift, Unsupported
-from lapse.model.table import TableName
+from lapse.model.table import Table, TableName
 
 INCLUSIVE = "="
 """Before the end of a range: that key belongs to the range, having no successor to name."""
@@ -219,17 +219,28 @@ def decode(text: str, walk: Walk) -> Key:
 
 def _part(row: dict[str, Any]) -> Part:
     kind = str(row["type"]).lower()
-    form = _FORMS.get(kind)
-    if form is None:
-        raise Unsupported(f"column {row['name']} is {kind}, and Lapse cannot walk along an index on that type")
     return Part(
         column=row["name"],
-        form=form,
+        form=_form(row["name"], kind),
         descending=row["direction"] == "D",
         charset=row["charset"],
         collation=row["collation_name"],
         members=len(re.findall(r"'(?:[^']|'')*'", str(row["full_type"]))) if kind == "enum" else 0,
     )
+
+
+def check_type(name: str, table: Table) -> None:
+    """Raises Unsupported where an index on that column of a table cannot be walked along."""
+    column = table.column(name)
+    if column is not None:
+        _form(name, re.split(r"\W", column.type.lower(), maxsplit=1)[0])
+
+
+def _form(name: str, kind: str) -> Form:
+    form = _FORMS.get(kind)
+    if form is None:
+        raise Unsupported(f"column {name} is {kind}, and Lapse cannot walk along an index on that type")
+    return form
 
 
 def _checked(text: str, pattern: str) -> str:

@@ -91,6 +91,12 @@ def table_bytes(connection: Connection, name: TableName) -> int | None:
 
 def statistic(connection: Connection, name: TableName, expression: str) -> Any:
     """Of the server's statistics about a partition, or a table without any."""
+    if name.partition is None:
+        return connection.exec_driver_sql(
+            f"SELECT {expression} FROM information_schema.TABLES"
+            " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
+            (name.schema, name.name),
+        ).scalar()
     return connection.exec_driver_sql(
         f"SELECT {expression} FROM information_schema.PARTITIONS"
         " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"

@@ -95,12 +95,15 @@ def table_ids(connection: Connection, name: TableName, path: str | None = None) 
     # What cannot be written here as the server writes it is found by its plain name as well.
     escaped = escaped.replace(_ANY, "%")
     tables, spaces = _views(connection)
+    # The server reads all of a view for one row of it, so the files are left out where they are not needed.
+    plain, files = "NULL", ""
+    if _ANY in path:
+        plain, files = "s.NAME", f" LEFT JOIN information_schema.{spaces} s ON s.SPACE = t.SPACE"
     try:
         rows = connection.exec_driver_sql(
-            f"SELECT t.NAME, t.TABLE_ID, s.NAME FROM information_schema.{tables} t"
-            f" LEFT JOIN information_schema.{spaces} s ON s.SPACE = t.SPACE AND %s"
+            f"SELECT t.NAME, t.TABLE_ID, {plain} FROM information_schema.{tables} t{files}"
             " WHERE t.NAME LIKE %s OR t.NAME LIKE %s",
-            (_ANY in path, escaped, f"{escaped}#P#%"),
+            (escaped, f"{escaped}#P#%"),
         ).all()
     except DBAPIError:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from sqlalchemy import Connection
@@ -13,7 +14,7 @@ from lapse.engines.postgres.names import literal, relation
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Drift, Unsupported
 from lapse.model.policy import Policy
-from lapse.model.table import Table, TableKind
+from lapse.model.table import Table, TableKind, TableName
 
 
 def check(engine: Engine, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
@@ -21,12 +22,16 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
     table, policy = declared.table, declared.policy
     if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
         raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
-    _check_storage(connection, table)
+    standing = inspect.standing(connection, table.name)
+    if standing.method not in (None, "heap"):
+        raise Unsupported(
+            f"table {table.name} is stored by the access method {standing.method}, and TTL works on heap tables"
+        )
     planned.refuse_taken_name(declared, previous)
     if planned.becomes_managed(declared, previous):
         _refuse_leaf(connection, table)
     whole = planned.with_managed_column(declared, "timestamp with time zone")
-    _check_condition(engine, connection, whole, is_there=whole is declared)
+    _check_condition(engine, connection, whole, is_tried=whole is declared and standing.is_own)
     if policy.hide_expired != "off":
         condition.expired_now(whole)
     if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
@@ -37,17 +42,7 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
     notices = [f"{found.text}; {found.statement}" for found in references.advice(connection, table) if found.statement]
     if policy.select_as_of_system_time is not None:
         notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
-    return [*_partition_notices(connection, declared), *notices]
-
-
-def _check_storage(connection: Connection, table: Table) -> None:
-    method = connection.exec_driver_sql(
-        "SELECT m.amname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
-        " WHERE c.oid = to_regclass(%(name)s)",
-        {"name": relation(table.name)},
-    ).scalar()
-    if method not in (None, "heap"):
-        raise Unsupported(f"table {table.name} is stored by the access method {method}, and TTL works on heap tables")
+    return [*_partition_notices(connection, declared, standing.heirs), *notices]
 
 
 def _refuse_leaf(connection: Connection, table: Table) -> None:
@@ -58,15 +53,18 @@ def _refuse_leaf(connection: Connection, table: Table) -> None:
         )
 
 
-def _check_condition(engine: Engine, connection: Connection, declared: Declared, *, is_there: bool) -> None:
-    """The condition itself is the check: it needs its columns, and the server must be able to compute it."""
+def _check_condition(engine: Engine, connection: Connection, declared: Declared, *, is_tried: bool) -> None:
+    """The condition itself is the check: it needs its columns, and the server must be able to compute it.
+
+    `is_tried` where the column is there and the table is this role's own: nothing that belongs to another role's table
+    is planned with this one's rights."""
+    now = engine.now(connection)
     for rule in (None, *declared.policy.partitions):
         policy = declared.policy if rule is None else declared.policy.for_partition(rule.partition)
-        found = condition.at(replace(declared, policy=policy), engine.now(connection))
+        found = condition.at(replace(declared, policy=policy), now)
         if not policy.pause:
             refuse_guess(declared, zones.in_doubt(connection, replace(declared, policy=policy)))
-        if not is_there or not inspect.is_own(connection, declared.table.name):
-            # Nothing that belongs to another role's table is planned with this one's rights.
+        if not is_tried:
             continue
         try:
             with engine.atomic(connection):
@@ -78,7 +76,7 @@ def _check_condition(engine: Engine, connection: Connection, declared: Declared,
             raise Unsupported(f"PostgreSQL cannot compute when rows expire: {error.message}") from error
 
 
-def _partition_notices(connection: Connection, declared: Declared) -> list[str]:
+def _partition_notices(connection: Connection, declared: Declared, heirs: Collection[TableName]) -> list[str]:
     table, policy = declared.table, declared.policy
     if table.kind is not TableKind.PARTITIONED:
         if policy.partition_drop:
@@ -87,7 +85,7 @@ def _partition_notices(connection: Connection, declared: Declared) -> list[str]:
             raise Unsupported(f"table {table.name} has no partitions, so per-partition TTL cannot work")
         return [
             f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
-            for heir in inspect.heirs(connection, table.name)
+            for heir in heirs
         ]
     known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
     notices = [

@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
+from lapse.engines import planned
 from lapse.engines.base import (
     Advice,
     Condition,
@@ -261,6 +262,10 @@ class PostgresEngine(Engine):
     def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
         return inspect.full_names(connection, names)
 
+    @looking
+    def describe_all(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, Table]:
+        return inspect.describe_all(connection, names)
+
     def tables(self, connection: Connection) -> list[TableName]:
         return inspect.table_names(connection)
 
@@ -337,9 +342,12 @@ class PostgresEngine(Engine):
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(self, connection, declared, previous)
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
-        install.install(connection, declared, previous, self.now(connection))
-        self.rearm(connection, replace(declared, table=self.describe(connection, declared.table.name)))
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+        install.install(connection, declared, previous, self.now)
+        changed = planned.changes_columns(declared, previous)
+        table = self.describe(connection, declared.table.name) if changed else declared.table
+        self.rearm(connection, replace(declared, table=table))
+        return table
 
     def renew_parts(self, connection: Connection, declared: Declared) -> None:
         """Only where all of it is in place: what was taken away meanwhile is for a person to judge."""

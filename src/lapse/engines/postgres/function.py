@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.action import Rows, action_for
 from lapse.engines.base import Declared
-from lapse.engines.postgres import condition, reads
+from lapse.engines.postgres import condition, reads, session
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import (
     ALLOW_POLICY,
@@ -67,6 +67,7 @@ _SHAPE = """
     SELECT c.oid, {stamping} AS stamping, pg_catalog.pg_get_userbyid(c.relowner) AS owner,
            n.nspname AS schema, c.relname AS table,
            c.relowner = k.nspowner AS keeps_catalog,
+           pg_catalog.pg_get_userbyid(c.relowner) = current_user AS is_mine,
            ARRAY(SELECT pg_catalog.format('%%s %%s %%s', a.attnum, a.atttypid, a.attname)
                    FROM pg_catalog.pg_attribute a
                   WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s::text[]) AND NOT a.attisdropped
@@ -106,13 +107,15 @@ _LEFT = f"""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """A table as the function knows it, and the function that is there. `columns` are `number type name`, by oids;
-    `stamping` is a digest of what stamps the managed column, where a policy has one."""
+    `stamping` is a digest of what stamps the managed column, where a policy has one; `is_mine` where the table is this
+    role's own."""
 
     oid: int
     owner: str
     schema: str
     table: str
     keeps_catalog: bool
+    is_mine: bool
     columns: tuple[str, ...]
     stamping: str
     function: int | None
@@ -160,16 +163,16 @@ def install(connection: Connection, declared: Declared) -> None:
     if not is_missing(found, wanted):
         return
     name, owner = found.name, quote(found.owner)
-    me = str(connection.exec_driver_sql("SELECT current_user").scalar_one())
     # What its owner has not made itself is made anew: its ACL would be another's.
     if found.function is not None and not found.is_sound:
         connection.exec_driver_sql(f"DROP FUNCTION {name}({ARGUMENTS})")
-    connection.exec_driver_sql(
+    session.send(
+        connection,
         f"CREATE OR REPLACE FUNCTION {name}({_SIGNATURE}) RETURNS pg_catalog.jsonb LANGUAGE plpgsql"
-        f" SECURITY DEFINER AS {literal(wanted)}"
+        f" SECURITY DEFINER AS {literal(wanted)};"
+        f"REVOKE ALL ON FUNCTION {name}({ARGUMENTS}) FROM PUBLIC",
     )
-    connection.exec_driver_sql(f"REVOKE ALL ON FUNCTION {name}({ARGUMENTS}) FROM PUBLIC")
-    if me != found.owner:
+    if not found.is_mine:
         connection.exec_driver_sql(f"ALTER FUNCTION {name}({ARGUMENTS}) OWNER TO {owner}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,6 +133,10 @@ _HEIRS = """
      WHERE i.inhparent = to_regclass(%(name)s)
      ORDER BY n.nspname, c.relname"""
 
+_METHOD = """
+    SELECT m.amname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam
+     WHERE c.oid = to_regclass(%(name)s)"""
+
 _TABLES = """
     SELECT c.relname, n.nspname
       FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -162,18 +167,62 @@ _COMMENTS = """
      ORDER BY n.nspname, c.relname"""
 
 
+_RELATIONS = """
+    SELECT wanted.name, c.oid, c.relname, n.nspname, c.relkind, c.relpersistence,
+           obj_description(c.oid, 'pg_class') AS comment
+      FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) AS wanted (name)
+      JOIN pg_catalog.pg_class c ON c.oid = to_regclass(wanted.name)
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
+
+
+def _of_each(sql: str) -> str:
+    """The query for one table by its oid as one for many, which says whose each row is."""
+    return (
+        "SELECT wanted.oid AS wanted_oid, found.* FROM pg_catalog.unnest(%(oids)s::pg_catalog.oid[]) AS wanted (oid)"
+        f" CROSS JOIN LATERAL ({sql.replace('%(oid)s', 'wanted.oid')}) found"
+    )
+
+
 def describe(connection: Connection, name: TableName) -> Table:
     found = relation_row(connection, name)
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
+    oid = {"oid": found["oid"]}
+    return _table(name, found, *together(connection, (_COLUMNS, oid), (_INDEXES, oid), (_REFERENCES, oid)))
+
+
+def describe_all(connection: Connection, names: Collection[TableName]) -> dict[TableName, Table]:
+    """As `describe` does one, inside a transaction."""
+    wanted = {relation(full): name for name, full in full_names(connection, names).items()}
+    found = rows(connection, _RELATIONS, {"names": list(wanted)})
+    oids = {"oids": [row["oid"] for row in found]}
+    parts = [_by_table(rows(connection, _of_each(sql), oids)) for sql in (_COLUMNS, _INDEXES, _REFERENCES)]
+    return {
+        wanted[row["name"]]: _table(wanted[row["name"]], row, *(part.get(row["oid"], []) for part in parts))
+        for row in found
+    }
+
+
+def _by_table(found: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    by_oid: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in found:
+        by_oid[row["wanted_oid"]].append(row)
+    return by_oid
+
+
+def _table(
+    name: TableName,
+    found: Mapping[str, Any],
+    columns: list[dict[str, Any]],
+    indexes: list[dict[str, Any]],
+    references: list[dict[str, Any]],
+) -> Table:
     schema = str(found["nspname"])
     kind = _KINDS.get(found["relkind"], TableKind.SYSTEM)
     if schema in SYSTEM_SCHEMAS:
         kind = TableKind.SYSTEM
     elif found["relpersistence"] == "t":
         kind = TableKind.TEMPORARY
-    oid = {"oid": found["oid"]}
-    columns, indexes, references = together(connection, (_COLUMNS, oid), (_INDEXES, oid), (_REFERENCES, oid))
     primary = next((tuple(row["columns"]) for row in indexes if row["indisprimary"]), ())
     full = TableName(str(found["relname"]), schema)
     return Table(
@@ -230,12 +279,6 @@ def leaf_names(connection: Connection, name: TableName) -> list[TableName]:
     if found is None:
         raise TableNotFound(f"there is no table {name} in this database")
     return [TableName(str(r["relname"]), str(r["nspname"])) for r in rows(connection, _LEAVES, {"oid": found["oid"]})]
-
-
-def heirs(connection: Connection, name: TableName) -> list[TableName]:
-    """Tables made with INHERITS: unlike partitions, they are not part of the table."""
-    found = rows(connection, _HEIRS, {"name": relation(name)})
-    return [TableName(str(row["relname"]), str(row["nspname"])) for row in found]
 
 
 def table_names(connection: Connection) -> list[TableName]:
@@ -318,7 +361,31 @@ def check_declarer(connection: Connection, name: TableName) -> None:
 
 def is_own(connection: Connection, name: TableName) -> bool:
     """Does the table belong to the role of this connection?"""
-    return any(row["role"] == row["owner"] for row in rows(connection, _DECLARER, {"name": relation(name)}))
+    return _is_own(rows(connection, _DECLARER, {"name": relation(name)}))
+
+
+def _is_own(found: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row["role"] == row["owner"] for row in found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What a declaration asks of its table besides its shape. `method` is what stores its rows; `heirs` are tables made
+    with INHERITS, which unlike partitions are not part of the table."""
+
+    method: str | None
+    is_own: bool
+    heirs: tuple[TableName, ...]
+
+
+def standing(connection: Connection, name: TableName) -> Standing:
+    asked = {"name": relation(name)}
+    methods, owners, heirs = together(connection, (_METHOD, asked), (_DECLARER, asked), (_HEIRS, asked))
+    return Standing(
+        method=next((str(row["amname"]) for row in methods), None),
+        is_own=_is_own(owners),
+        heirs=tuple(TableName(str(row["relname"]), str(row["nspname"])) for row in heirs),
+    )
 
 
 def old_marks(connection: Connection) -> list[Stray]:

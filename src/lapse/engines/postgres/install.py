@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,8 +14,10 @@ from lapse.engines.postgres.names import relation
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
+Clock = Callable[[Connection], datetime]
 
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+
+def install(connection: Connection, declared: Declared, previous: Policy | None, now: Clock) -> None:
     table, policy = declared.table, declared.policy
     managed_before = previous is not None and previous.expire_after is not None
     hid_before = previous is not None and previous.hide_expired != "off"
@@ -29,7 +32,7 @@ def install(connection: Connection, declared: Declared, previous: Policy | None,
         managed.drop_column(connection, table)
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
-            managed.add_column(connection, table, policy.expire_after, now)
+            managed.add_column(connection, table, policy.expire_after, now(connection))
         else:
             managed.set_default(connection, table, policy.expire_after)
         managed.create_triggers(connection, table, policy)

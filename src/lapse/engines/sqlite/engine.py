@@ -192,8 +192,9 @@ class SqliteEngine(Engine):
     def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
         return checks.check(connection, declared, previous, self.now(connection))
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
         install.install(connection, declared, previous, self.now(connection))
+        return self.describe(connection, declared.table.name)
 
     def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
         managed.drop_view(connection, old.name)
