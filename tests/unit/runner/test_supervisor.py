@@ -100,6 +100,7 @@ def test_another_expiry_stops_a_task_whose_job_is_not_ended_yet(
         fingerprint=before.fingerprint,
         armed=before.armed,
         now=NOW,
+        current=before,
     )
     supervisor.run_once()
     assert not goes_on(runner)
