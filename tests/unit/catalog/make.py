@@ -26,6 +26,7 @@ def declared(connection: Connection, name: str = "events", policy: Policy | None
         "fingerprint": "f",
         "armed": "{}",
         "now": NOW,
+        "current": policies.find_policy(connection, TableName(name)),
     }
     return policies.save_policy(connection, TableName(name), policy or Policy(expression="at"), **values | fields)
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select
 
 from lapse.catalog import policies, schema
 from lapse.catalog.policies import PhysicalTable
+from lapse.errors import Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -60,6 +61,16 @@ def test_a_change_is_a_new_version_and_the_old_one_is_kept(connection: Connectio
         (1, "at", NOW),
         (2, "at + INTERVAL '1 day'", LATER),
     ]
+
+
+def test_of_two_changes_at_the_same_time_one_has_to_try_again(connection: Connection) -> None:
+    seen = declared(connection)
+    declared(connection, policy=Policy(expression="at", pause=True), current=seen)
+    for current in (seen, None):
+        with pytest.raises(Retryable, match="another session has just declared a policy on table events"):
+            declared(connection, current=current)
+    found = policies.get_policy(connection, seen.id)
+    assert found is not None and (found.version, found.policy.pause) == (2, True)
 
 
 def test_tables_of_one_name_in_two_schemas_are_two(connection: Connection) -> None:
