@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from time import monotonic, sleep
 
 import pytest
@@ -15,8 +16,10 @@ from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.errors import TooSlow
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner import task
+from lapse.runner.promise import Health
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
+from tests.conformance.test_idle import counted
 
 
 def _name(h: Harness) -> str:
@@ -213,3 +216,131 @@ def test_a_partition_that_cannot_be_dropped_in_time_loses_its_rows_one_by_one(
     assert h.rows(
         "SELECT count(*) FROM information_schema.PARTITIONS WHERE TABLE_NAME = 'events' AND TABLE_SCHEMA = DATABASE()"
     ) == [(3,)]
+
+
+WAYS = {
+    "columns": ("DATETIME", "RANGE COLUMNS (ts)", "'{}'"),
+    "to_seconds": ("DATETIME(3)", "RANGE (to_seconds(ts))", "to_seconds('{}')"),
+    "unix_timestamp": ("TIMESTAMP", "RANGE (unix_timestamp(ts))", "unix_timestamp('{}')"),
+    "subpartitions": ("DATETIME", "RANGE COLUMNS (ts) SUBPARTITION BY HASH (id) SUBPARTITIONS 2", "'{}'"),
+}
+"""How a table is partitioned by time: the type of the column, the ranges, and how a bound is written."""
+
+
+def _text(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _expiring_after_an_hour(h: Harness, table: str, zone: str = "UTC") -> None:
+    h.sql(
+        f"ALTER TABLE {table} SET (ttl_expiration_expression = 'ts + INTERVAL 1 HOUR', ttl_grace = '0 seconds',"
+        f" ttl_time_zone = '{zone}', ttl_guard = off)"
+    )
+
+
+def _hourly(h: Harness, count: int, way: str = "columns", *, zone: str = "UTC", first: int = 0) -> None:
+    """A table with a leaf per hour, the first of which ends so many hours from now."""
+    kind, ranges, written = WAYS[way]
+    bounds = [written.format(_text(h.now + timedelta(hours=first + number))) for number in range(count)]
+    parts = ", ".join(f"PARTITION p{number} VALUES LESS THAN ({bound})" for number, bound in enumerate(bounds))
+    with h.client() as client:
+        client.exec_driver_sql("SET time_zone = '+00:00'")
+        client.exec_driver_sql(
+            f"CREATE TABLE hours (id BIGINT, ts {kind} NOT NULL, PRIMARY KEY (id, ts)) PARTITION BY {ranges} ({parts})"
+        )
+    _expiring_after_an_hour(h, "hours", zone)
+
+
+def _insert(h: Harness, table: str, moments: list[datetime]) -> None:
+    rows = ", ".join(f"({number}, '{_text(moment)}')" for number, moment in enumerate(moments))
+    with h.client() as client:
+        client.exec_driver_sql("SET time_zone = '+00:00'")
+        client.exec_driver_sql(f"INSERT INTO {table} VALUES {rows}")
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_leaves_that_cannot_hold_expired_rows_get_no_job(h: Harness, way: str) -> None:
+    """Rows lie at, just before and just after every bound."""
+    count, halves = 12, 2 if way == "subpartitions" else 1
+    _hourly(h, count, way, first=-3)
+    moments = [h.now + timedelta(hours=-5 + number // 3, seconds=number % 3 - 1) for number in range(36)]
+    _insert(h, "hours", moments)
+    expired = [number for number, moment in enumerate(moments) if moment + timedelta(hours=1) <= h.now]
+    result = h.db.run()
+    assert h.ids("hours") == [number for number in range(36) if number not in expired]
+    assert result.deleted == len(expired)
+    # Three that have ended an hour ago, and the one that begins there.
+    assert len({job.table.partition for job in result.jobs}) == 4 * halves
+    (health,) = h.db.health()
+    assert (health.health, len(health.parts)) == (Health.ON_TIME, count * halves)
+    # Those that were passed over are late when no worker looks at them again, and due at the next time.
+    h.advance(days=2)
+    (health,) = h.db.health()
+    assert health.health is Health.LATE
+    h.db.run()
+    assert h.ids("hours") == []
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_bounds_are_read_in_the_zone_of_the_policy(h: Harness, zone: str) -> None:
+    """As the rows of a table without partitions are."""
+    h.backend.load_zones([zone])
+    _hourly(h, 40, zone=zone, first=-20)
+    h.sql("CREATE TABLE twin (id BIGINT PRIMARY KEY, ts DATETIME NOT NULL)")
+    _expiring_after_an_hour(h, "twin", zone)
+    for table in ("hours", "twin"):
+        _insert(h, table, [h.now + timedelta(minutes=30 * number - 630) for number in range(58)])
+    result = h.db.run()
+    assert 0 < len(h.ids("twin")) < 58
+    assert h.ids("hours") == h.ids("twin")
+    assert 2 < len([job for job in result.jobs if job.table.name == "hours"]) < 36
+
+
+def test_a_leaf_that_was_passed_over_and_got_older_rows_is_looked_at_when_it_is_due(h: Harness) -> None:
+    _hourly(h, 12, first=-1)
+    assert {job.table.partition for job in h.db.run().jobs} == {"p0", "p1"}
+    others = ", ".join(f"p{number}" for number in range(1, 12))
+    early, late = h.now - timedelta(hours=4), h.now + timedelta(hours=11)
+    with h.client() as client:
+        client.exec_driver_sql("ALTER TABLE hours DROP PARTITION p0")
+        client.exec_driver_sql(
+            f"ALTER TABLE hours REORGANIZE PARTITION {others} INTO (PARTITION p3 VALUES LESS THAN"
+            f" ('{_text(early)}'), PARTITION p4 VALUES LESS THAN ('{_text(late)}'))"
+        )
+        client.exec_driver_sql("CREATE TABLE spare (id BIGINT, ts DATETIME NOT NULL, PRIMARY KEY (id, ts))")
+        client.exec_driver_sql(f"INSERT INTO spare VALUES (7, '{_text(early - timedelta(hours=1))}')")
+        client.exec_driver_sql("ALTER TABLE hours EXCHANGE PARTITION p3 WITH TABLE spare")
+    _insert(h, "hours", [h.now, h.now - timedelta(hours=3)])
+    h.advance(minutes=61)
+    h.owner.resume("hours")
+    h.db.run("hours")
+    assert h.ids("hours") == []
+    assert {job.table.partition for job in h.owner.history("hours") if job.counts.deleted} == {"p3", "p4"}
+
+
+def test_a_year_of_two_digits_is_no_bound(h: Harness) -> None:
+    """The server would take 30 for 2030."""
+    years = ", ".join(f"PARTITION p{number} VALUES LESS THAN ({2026 + number})" for number in range(1, 12))
+    h.sql(
+        "CREATE TABLE hours (id INT, ts DATETIME NOT NULL, PRIMARY KEY (id, ts)) PARTITION BY RANGE (year(ts))"
+        f" (PARTITION p0 VALUES LESS THAN (30), {years})"
+    )
+    _expiring_after_an_hour(h, "hours")
+    _insert(h, "hours", [h.now - timedelta(days=1), h.now + timedelta(days=900)])
+    assert {job.table.partition for job in h.db.run().jobs} == {"p0", "p1"}
+    assert h.ids("hours") == [1]
+
+
+def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) -> None:
+    taken = []
+    for count in (12, 60):
+        _hourly(h, count)
+        scheduler = h.db.worker()._scheduler
+        h.db.run()
+        for _ in range(2):
+            h.owner.request_run("hours")
+            with counted(h.db) as statements:
+                scheduler.run_once(patient=True)
+        taken.append(len(statements))
+        h.sql("DROP TABLE hours")
+    assert abs(taken[0] - taken[1]) <= 4

@@ -305,3 +305,34 @@ def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) ->
         taken.append(len(statements))
         h.sql("DROP TABLE hours")
     assert taken[0] == taken[1]
+
+
+@pytest.mark.parametrize("by_hash", [True, False])
+def test_leaves_below_a_later_part_get_no_job(h: Harness, by_hash: bool) -> None:
+    """Of two levels: hours that are split by hash, and numbers that are split by hours."""
+    outer, inner = ("RANGE (ts)", "HASH (id)") if by_hash else ("LIST (id)", "RANGE (ts)")
+    begins = [h.now + timedelta(hours=number) for number in range(-3, 9)]
+    hours = [f"FROM ('{low}') TO ('{low + timedelta(hours=1)}')" for low in begins]
+    numbers = [f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)] if by_hash else ["IN (0)", "IN (1)"]
+    h.sql(f"CREATE TABLE hours (id BIGINT, ts TIMESTAMPTZ) PARTITION BY {outer}")
+    with h.client() as client:
+        for place, bound in enumerate(hours if by_hash else numbers):
+            client.exec_driver_sql(f"CREATE TABLE o{place} PARTITION OF hours FOR VALUES {bound} PARTITION BY {inner}")
+            for below, bound_below in enumerate(numbers if by_hash else hours):
+                client.exec_driver_sql(f"CREATE TABLE o{place}_{below} PARTITION OF o{place} FOR VALUES {bound_below}")
+    h.sql("ALTER TABLE hours TTL = ts + INTERVAL 1 HOUR")
+    h.sql("ALTER TABLE hours SET (ttl_grace = '0 seconds', ttl_guard = off)")
+    moments = [low + timedelta(minutes=30 * half) for low in begins for half in range(2)]
+    for number, moment in enumerate(moments):
+        h.sql(f"INSERT INTO hours VALUES ({number % 2}, '{moment}')")
+    result = h.db.run()
+    left = [moment for moment in moments if moment + timedelta(hours=1) > h.now]
+    assert [row[0] for row in h.rows("SELECT ts FROM hours ORDER BY ts")] == left
+    # The hours that are over, and the one that began an hour ago.
+    over = [(hour, number) for hour in range(3) for number in range(2)]
+    assert {job.table.partition for job in result.jobs} == {
+        f"o{hour}_{number}" if by_hash else f"o{number}_{hour}" for hour, number in over
+    }
+    h.advance(days=1)
+    h.db.run()
+    assert h.rows("SELECT count(*) FROM hours") == [(0,)]

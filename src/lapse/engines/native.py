@@ -219,6 +219,12 @@ class NativeFirst(Engine):
             return native.path(connection, declared)
         return super().choose_path(connection, declared, cutoff, found)
 
+    @_reading_tables
+    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+        if self._serving(connection, declared.table):
+            return frozenset()
+        return super().unexpired_leaves(connection, declared, cutoff)
+
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         if _is_chosen(target):
             if target.condition.required:

@@ -446,6 +446,13 @@ class MysqlEngine(Engine):
         return paths.choose(connection, declared, found, self.estimate_rows(connection, declared.table))
 
     @looking
+    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+        if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
+            return frozenset()
+        found = condition.own(self.condition(connection, declared, cutoff))
+        return partitions.unexpired(connection, declared.table.name, found)
+
+    @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
 

@@ -23,6 +23,8 @@ LOCK_SECONDS = 0.1
 """Others wait behind a request for the lock, so it is short. MySQL cannot count below a second, and waits one."""
 CHECK_SECONDS = 1.0
 """How long each statement may take while the table is locked."""
+FIRST_YEAR = 100
+"""Smaller ones are taken for the short form of others."""
 _IN_USE = (1205, 1969)
 _TOO_LONG = (1969, 3024)
 _DENIED = (1044, 1142)
@@ -69,6 +71,32 @@ def why_not(connection: Connection, name: TableName) -> str | None:
     if "/" in name.name or "/" in (name.schema or inspect.current_database(connection)):
         return f"MariaDB loses a table with a slash in its name, like {name.whole}, when it drops a partition"
     return None
+
+
+def unexpired(connection: Connection, name: TableName, found: Condition) -> frozenset[TableName]:
+    """Leaves of a table whose rows all come after the latest value that has expired.
+
+    A range begins where the one before it ends. NULL, and the zero date, lie in the first one, which has no beginning.
+    """
+    if found.column is None or found.last is None:
+        return frozenset()
+    rows = connection.exec_driver_sql(
+        "SELECT PARTITION_METHOD AS method, PARTITION_EXPRESSION AS expression, PARTITION_DESCRIPTION AS bound,"
+        " PARTITION_ORDINAL_POSITION AS position, NULL AS sub, coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS leaf"
+        " FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
+        " AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION",
+        (name.schema, name.name),
+    ).mappings()
+    leaves = [dict(row) for row in rows]
+    ends = {row["position"]: end for row in leaves if (end := _first_value_beyond(row, found.column.name)) is not None}
+    if not ends:
+        return frozenset()
+    # The server lets no bound come before another, so the first that is later tells of all that follow.
+    cases = " ".join(f"WHEN {end} > {found.last} THEN {position}" for position, end in sorted(ends.items()))
+    first = connection.exec_driver_sql(f"SELECT CASE {cases} END").scalar()
+    if first is None:
+        return frozenset()
+    return frozenset(TableName(name.name, name.schema, row["leaf"]) for row in leaves if row["position"] > first)
 
 
 class PartitionDropper(Deleter):
@@ -216,6 +244,8 @@ def _first_value_beyond(row: dict[str, Any], column: str) -> str | None:
     if not re.fullmatch(r"-?\d+|'[-0-9:. ]+'", bound):
         return None
     expression = str(row["expression"]).replace("`", "").replace(" ", "").lower()
+    if expression.startswith("year(") and int(bound) < FIRST_YEAR:
+        return None
     for form, value in _BOUNDS.items():
         if expression == form.format(column=column.lower()):
             return value.format(bound=bound)

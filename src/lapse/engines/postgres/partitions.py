@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -29,12 +31,32 @@ _ABOVE = """
       LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
      ORDER BY above.number"""
 
-_BOUNDS = """
-    SELECT c.relname, n.nspname, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound
-      FROM pg_catalog.pg_inherits i
-      JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r'
+# Everything below a table, what is nearest to it first, with what the table right above is partitioned by.
+_BELOW = """
+    WITH RECURSIVE tree AS (
+         SELECT i.inhrelid AS relid, i.inhparent AS parent, 1 AS depth
+           FROM pg_catalog.pg_inherits i WHERE i.inhparent = %(root)s::oid AND NOT i.inhdetachpending
+          UNION ALL
+         SELECT i.inhrelid, i.inhparent, tree.depth + 1
+           FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid AND NOT i.inhdetachpending),
+         above AS (
+         SELECT p.partrelid, p.partstrat::text AS strategy, p.partnatts AS columns, a.attname AS column,
+                pg_catalog.format_type(b.oid, NULL) AS type,
+                o.opcdefault AND o.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace
+                  AND b.typnamespace = 'pg_catalog'::pg_catalog.regnamespace AS usual
+           FROM pg_catalog.pg_partitioned_table p
+           JOIN pg_catalog.pg_opclass o ON o.oid = p.partclass[0]
+           LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
+           LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+           LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+          WHERE p.partrelid IN (SELECT parent FROM tree))
+    SELECT c.oid, c.relname, n.nspname, c.relkind::text = 'r' AS is_leaf, tree.parent, above.strategy, above.columns,
+           above.column, above.type, above.usual, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound
+      FROM tree
+      JOIN pg_catalog.pg_class c ON c.oid = tree.relid
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-     WHERE i.inhparent = %(parent)s::oid"""
+      JOIN above ON above.partrelid = tree.parent
+     ORDER BY tree.depth"""
 
 _RANGE = """
     SELECT a.attname AS column FROM pg_catalog.pg_partitioned_table p
@@ -98,25 +120,37 @@ def begins_later(connection: Connection, leaf: TableName, found: Condition) -> b
 
 
 def unexpired(connection: Connection, table: Table, found: Condition) -> frozenset[TableName]:
-    """Leaves right below the table whose lower bound, on the expiry column, is above the threshold."""
+    """Leaves whose lower bound on the expiry column, at any level above them, is above the threshold."""
     own = inspect.relation_row(connection, table.name)
     if own is None or found.column is None or found.threshold is None:
         return frozenset()
-    by = inspect.rows(connection, _ABOVE, {"parent": own["oid"]})[0]
-    if (by["strategy"], by["columns"], by["column"]) != ("r", 1, found.column) or not by["usual"]:
-        return frozenset()
-    begins: dict[str, list[TableName]] = {}
-    for row in inspect.rows(connection, _BOUNDS, {"parent": own["oid"]}):
-        bound = _read(row["bound"])
-        if bound is not None and not bound.low[0].word:
-            name = _below(table.name, TableName(str(row["relname"]), str(row["nspname"])))
-            begins.setdefault(bound.low[0].text, []).append(name)
-    later = (
-        "SELECT low FROM pg_catalog.unnest(%(lows)s::pg_catalog.text[]) AS low"
-        f" WHERE low::{by['type']} OPERATOR(pg_catalog.>) {found.threshold.replace('%', '%%')}"
+    below = inspect.rows(connection, _BELOW, {"root": own["oid"]})
+    lows = {row["oid"]: low for row in below if (low := _low(row, found)) is not None}
+    later: set[tuple[str, str]] = set()
+    for kind in {kind for kind, _ in lows.values()}:
+        asked = (
+            "SELECT low FROM pg_catalog.unnest(%(lows)s::pg_catalog.text[]) AS low"
+            f" WHERE low::{kind} OPERATOR(pg_catalog.>) {found.threshold.replace('%', '%%')}"
+        )
+        texts = {text for each, text in lows.values() if each == kind}
+        later |= {(kind, str(row["low"])) for row in inspect.rows(connection, asked, {"lows": sorted(texts)})}
+    unexpired_below: set[int] = set()
+    for row in below:
+        if row["parent"] in unexpired_below or lows.get(row["oid"]) in later:
+            unexpired_below.add(row["oid"])
+    return frozenset(
+        _below(table.name, TableName(str(row["relname"]), str(row["nspname"])))
+        for row in below
+        if row["is_leaf"] and row["oid"] in unexpired_below
     )
-    found_later = inspect.rows(connection, later, {"lows": list(begins)}) if begins else []
-    return frozenset(name for row in found_later for name in begins[str(row["low"])])
+
+
+def _low(row: Mapping[str, Any], found: Condition) -> tuple[str, str] | None:
+    """The type and the text of a lower bound on the expiry column, where that says what the rows can hold."""
+    bound = _read(row["bound"])
+    if (row["strategy"], row["columns"], row["column"]) != ("r", 1, found.column) or not row["usual"]:
+        return None
+    return (str(row["type"]), bound.low[0].text) if bound is not None and not bound.low[0].word else None
 
 
 def _compare(connection: Connection, span: Span, value: Value, operator: str, found: Condition) -> bool:
