@@ -48,6 +48,19 @@ def test_an_error_takes_back_what_was_installed(catalog: Catalog, engine: Engine
     assert tables(engine) >= set(schema.metadata.tables)
 
 
+def test_what_a_transaction_of_the_user_s_has_installed_may_still_be_rolled_back(
+    catalog: Catalog, engine: Engine
+) -> None:
+    with engine.connection() as connection:
+        with pytest.raises(ZeroDivisionError), engine.atomic(connection):
+            bound = catalog.bind(connection)
+            catalog.ensure(bound)
+            catalog.require(bound)
+            raise ZeroDivisionError
+        with pytest.raises(CatalogMissing):
+            catalog.require(catalog.bind(connection))
+
+
 def test_whether_it_is_installed_can_be_asked(catalog: Catalog, engine: Engine) -> None:
     with engine.connection() as connection:
         assert not catalog.is_installed(connection)
