@@ -132,6 +132,7 @@ def test_rows_as_csv_tell_null_from_an_empty_text(capsys: pytest.CaptureFixture[
     values = [(None, "", 1), ('say "hi"', "a,b", -2), (" padded ", "two\nlines", 3)]
     text = written(Form.CSV, ("a", "b", "n"), values, capsys)
     assert text.splitlines()[:3] == ["a,b,n", ',"",1', '"say ""hi""","a,b",-2']
+    assert text.splitlines()[3].startswith('" padded ",')
     assert list(csv.reader(StringIO(text)))[1:] == [
         ["", "", "1"],
         ['say "hi"', "a,b", "-2"],
@@ -147,8 +148,8 @@ def test_rows_as_json_are_one_array(capsys: pytest.CaptureFixture[str], count: i
 
 
 def test_columns_of_one_name_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = json.loads(written(Form.JSON, ("id", "id", "id_2"), [(1, 2, 3)], capsys))
-    assert found == {"id": 1, "id_2": 2, "id_2_2": 3}
+    (found,) = json.loads(written(Form.JSON, ("id", "id_2", "id"), [(1, 2, 3)], capsys))
+    assert found == {"id": 1, "id_2": 2, "id_3": 3}
 
 
 def test_a_table_says_how_many_rows_it_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,6 +260,15 @@ def test_skipped_tables_are_grouped_by_reason(capsys: pytest.CaptureFixture[str]
     assert report(capsys, skipped=[*skips, gone]) == [
         "7 tables skipped, paused: t0, t1, t2, t3, t4 and 2 more",
         "gone: skipped, table gone does not exist",
+    ]
+
+
+def test_skipped_partitions_of_one_table_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    skips = [Skip(table=TableName("events", None, name), reason="paused") for name in ("p1", "p2")]
+    assert report(capsys, skipped=skips) == ["events: skipped, paused"]
+    assert report(capsys, skipped=skips, verbose=True) == [
+        "events[p1]: skipped, paused",
+        "events[p2]: skipped, paused",
     ]
 
 
