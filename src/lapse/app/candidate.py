@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from lapse.app.preview import LOOK_SECONDS, Preview, preview
 from lapse.engines.base import Consequences, Declared, Engine, Survey
 from lapse.errors import Interrupted, InvalidValue, NotFound, TooSlow, UsageError, ZoneMissing
 from lapse.model import interval, parameters
+from lapse.model.hold import HeldTerm
 from lapse.model.interval import Interval
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import Policy
@@ -100,11 +101,12 @@ def previews(
     *,
     present: Policy | None,
     others: Collection[TableName],
+    holds: Sequence[HeldTerm] = (),
     exact: bool,
 ) -> list[Preview]:
     """One for each physical table; `others` have policies of their own."""
     policy = candidate.policy(present, table.name)
-    declared = bind(table, policy)
+    declared = bind(table, policy, holds)
     # What a declaration refuses is refused here; but to read a large table for that takes long.
     try:
         with suppress(TooSlow, Interrupted), engine.limited(connection, LOOK_SECONDS):

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterable
+from datetime import datetime
 
 from sqlalchemy import Connection
 
 from lapse.app.nearby import suggesting_tables
-from lapse.catalog import Catalog, jobs, policies
+from lapse.catalog import Catalog, holds, jobs, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl.names import parse_table_name
 from lapse.errors import NotFound, PolicyConflict, TableNotFound
+from lapse.model.hold import Hold
 from lapse.model.job import Job
 from lapse.model.policy import PAUSED_BY_POLICY, PolicyChange
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 from lapse.runner.comments import CommentReader
+from lapse.runner.holds import Holder
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.policy_manager import PolicyManager
 
@@ -29,6 +33,7 @@ class Control:
         self._keeper = keeper
         self._manager = PolicyManager(catalog)
         self._reader = CommentReader(catalog)
+        self._holder = Holder(catalog)
 
     def stored(self, table: str) -> StoredPolicy:
         """The policy of a table. Raises NotFound."""
@@ -101,6 +106,37 @@ class Control:
         self.confirm([stored])
         if stored.policy.pause:
             self._set_pause(stored, False)
+
+    def hold(self, table: str | TableName, *, where: str | None, until: datetime | None, reason: str | None) -> Hold:
+        """Returns when no batch, of whichever worker, can delete a held row any more."""
+        name = parse_table_name(table, self._engine.dialect) if isinstance(table, str) else table
+        with self._catalog.writing() as connection:
+            with suggesting_tables(self._engine, connection, name):
+                found = self._engine.describe(connection, name)
+            by = self._who(connection)
+            return self._holder.place(connection, found, where=where, until=until, reason=reason, by=by)
+
+    def release(self, hold_id: int) -> Hold:
+        with self._catalog.writing() as connection:
+            return self._holder.release(connection, hold_id, by=self._who(connection))
+
+    def holds(self) -> list[Hold]:
+        """All there ever were."""
+        with self._engine.connection() as connection:
+            bound = self._catalog.bind(connection)
+            return holds.list_holds(bound) if self._catalog.is_installed(bound) else []
+
+    def holds_on(self) -> list[Hold]:
+        """Those that keep rows now."""
+        with self._engine.connection() as connection:
+            bound = self._catalog.bind(connection)
+            if not self._catalog.is_installed(bound):
+                return []
+            return holds.holds_on(bound, self._engine.now(connection))
+
+    def _who(self, connection: Connection) -> str:
+        """The database's role where there are roles, otherwise the operating system's user."""
+        return self._engine.role(connection) or getpass.getuser()
 
     def control(self, job_id: int, action: JobAction) -> Job:
         with self._catalog.writing() as connection:

@@ -34,6 +34,7 @@ from lapse.errors import (
 )
 from lapse.model import interval
 from lapse.model import settings as setting_model
+from lapse.model.hold import Hold
 from lapse.model.job import Job
 from lapse.model.statement import JobAction
 
@@ -208,10 +209,16 @@ class Lapse(Observer):
             # A role that may read the table and not the catalog can try a policy all the same.
             with suppress(NotPermitted):
                 known = self._policies_if_any()
-            present = next((stored.policy for stored in known if stored.table == found.name), None)
-            others = {stored.table for stored in known} - {found.name}
+            stored = next((stored for stored in known if stored.table == found.name), None)
             return candidate.previews(
-                self.engine, connection, found, wanted, present=present, others=others, exact=exact
+                self.engine,
+                connection,
+                found,
+                wanted,
+                present=stored.policy if stored else None,
+                others={each.table for each in known} - {found.name},
+                holds=stored.holds if stored else (),
+                exact=exact,
             )
 
     def _without_policy(self, table: str, error: LapseError) -> LapseError:
@@ -361,6 +368,23 @@ class Lapse(Observer):
     def resume(self, table: str | StoredPolicy) -> None:
         """Go on with a table that was paused, or whose first run waits for confirmation."""
         self._control.resume(self._stored(table))
+
+    def hold(
+        self, table: str, where: str | None = None, *, until: datetime | None = None, reason: str | None = None
+    ) -> Hold:
+        """Keep rows of a table, expired or not: those for which `where` is true, or all, until then or `release`.
+
+        When this returns, no job deletes one of them any more. `where` is written as `ttl_filter` is.
+        """
+        return self._control.hold(table, where=where, until=until, reason=reason)
+
+    def release(self, hold_id: int) -> Hold:
+        """End a hold: what has expired goes with the next job."""
+        return self._control.release(hold_id)
+
+    def holds(self, *, ended: bool = False) -> list[Hold]:
+        """Those that keep rows now; `ended` lists all that there ever were."""
+        return self._control.holds() if ended else self._control.holds_on()
 
     def cancel(self, table: str | StoredPolicy) -> list[Job]:
         """Cancel the active jobs of a table."""

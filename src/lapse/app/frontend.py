@@ -15,7 +15,7 @@ from lapse.app.result import Result, Stream
 from lapse.catalog import Catalog, jobs, settings
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import render
-from lapse.errors import LapseError, NotPermitted, TableNotFound, Unsupported, ZoneMissing
+from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound, Unsupported, ZoneMissing
 from lapse.model import settings as setting_model
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import (
@@ -26,11 +26,14 @@ from lapse.model.statement import (
     CreateTable,
     DropTable,
     PassThrough,
+    PlaceHold,
+    ReleaseHold,
     RelOptions,
     RenameTable,
     SetGlobal,
     Show,
     ShowCreateTable,
+    ShowHolds,
     ShowList,
     Statement,
     Variable,
@@ -38,6 +41,7 @@ from lapse.model.statement import (
 from lapse.model.table import TableName
 
 if TYPE_CHECKING:
+    from lapse.app.control import Control
     from lapse.app.firstrun import FirstRun
     from lapse.app.renames import Mover
     from lapse.runner.jobs import JobKeeper
@@ -70,6 +74,12 @@ class Frontend:
         return Mover(self._catalog, self._manager)
 
     @cached_property
+    def _control_of_policies(self) -> Control:
+        from lapse.app.control import Control
+
+        return Control(self._catalog, self._keeper())
+
+    @cached_property
     def _first_run(self) -> FirstRun:
         from lapse.app.firstrun import FirstRun
 
@@ -79,7 +89,7 @@ class Frontend:
         if isinstance(statement, CreateTable):
             with self._as_declarer(connection, statement.table, creates=True):
                 return self._execute(connection, statement, parameters)
-        if isinstance(statement, AlterTable | AlterColumn | ShowCreateTable):
+        if isinstance(statement, AlterTable | AlterColumn | ShowCreateTable | PlaceHold):
             table = statement.table
             with suggesting_tables(self._engine, connection, table), self._as_declarer(connection, table):
                 return self._execute(connection, statement, parameters)
@@ -127,6 +137,14 @@ class Frontend:
                     return self._run_catalog(connection, self._query_text(connection, statement), parameters)
                 case ControlJob():
                     return self._control(connection, statement)
+                case PlaceHold():
+                    return self._hold(connection, statement)
+                case ReleaseHold():
+                    self._refuse_in_transaction(connection)
+                    self._control_of_policies.release(statement.hold_id)
+                    return Result(rowcount=1)
+                case ShowHolds():
+                    return self._show_holds()
                 case SetGlobal():
                     return self._set(connection, statement)
 
@@ -248,6 +266,29 @@ class Frontend:
         if not self._engine.in_transaction(connection):
             self._keeper().settle(statement.job_id)
         return Result(rowcount=1)
+
+    def _hold(self, connection: Connection, statement: PlaceHold) -> Result:
+        self._refuse_in_transaction(connection)
+        with self._engine.bookkeeping(connection):
+            # By the path of the user's own session.
+            name = self._engine.full_name(connection, statement.table)
+        placed = self._control_of_policies.hold(
+            name, where=statement.where, until=statement.until, reason=statement.reason
+        )
+        return Result(columns=("hold",), rows=((placed.id,),), rowcount=1)
+
+    def _refuse_in_transaction(self, connection: Connection) -> None:
+        """A hold begins and ends at once, in a transaction of its own."""
+        if self._engine.in_transaction(connection):
+            raise PolicyConflict("holds are placed and released outside of a transaction", hint="COMMIT first")
+
+    def _show_holds(self) -> Result:
+        rows = tuple(
+            (each.id, str(each.table), each.where, each.until, each.reason, each.placed_at, each.placed_by)
+            for each in self._control_of_policies.holds_on()
+        )
+        columns = ("hold", "table_name", "where", "until", "reason", "placed_at", "placed_by")
+        return Result(columns=columns, rows=rows, rowcount=len(rows))
 
     def _set(self, connection: Connection, statement: SetGlobal) -> Result:
         if self._engine.has_setting(statement.name):

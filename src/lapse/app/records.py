@@ -10,6 +10,8 @@ from lapse.app.doctor.finding import Finding
 from lapse.app.forecast import Forecast
 from lapse.app.preview import Outlook, Preview
 from lapse.app.status import TableStatus
+from lapse.catalog.policies import StoredPolicy
+from lapse.model.hold import Hold
 from lapse.model.job import Job
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
@@ -51,12 +53,29 @@ def job_record(job: Job) -> Record:
     }
 
 
+def hold_record(hold: Hold) -> Record:
+    return {
+        "hold_id": hold.id,
+        **table_record(hold.table),
+        "where": hold.where,
+        "until": _time(hold.until),
+        "reason": hold.reason,
+        "placed_at": _time(hold.placed_at),
+        "placed_by": hold.placed_by,
+        "released_at": _time(hold.released_at),
+        "released_by": hold.released_by,
+    }
+
+
 def status_record(status: TableStatus) -> Record:
     return {
         **table_record(status.table),
         "state": status.state,
         "reason": status.reason,
         "expires": expiry_words(status.stored.policy),
+        "holds": [
+            {"hold_id": term.id, "where": term.where, "until": _time(term.until)} for term in status.stored.holds
+        ],
         "policy": status.stored.policy.options(),
         "policy_version": status.stored.version,
         "next_run_at": _time(status.next_run_at),
@@ -185,6 +204,13 @@ def finding_record(finding: Finding) -> Record:
         "fix": finding.fix,
         "fixed": finding.fixed,
     }
+
+
+def deletion_words(stored: StoredPolicy) -> str:
+    """When rows go, and that some stay."""
+    numbers = [str(term.id) for term in stored.holds]
+    words = expiry_words(stored.policy)
+    return f"{words}; hold{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else words
 
 
 def expiry_words(policy: Policy) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, policies
+from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Declared
 from lapse.errors import LapseError, TableNotFound
@@ -64,6 +64,7 @@ class Mover:
                 if left_behind is not None:
                     self._manager.forget(bound, left_behind, "another table has taken the name")
                 policies.rename_policy(bound, move.stored.id, declared.table.name)
+                holds.rename_holds(bound, [each.id for each in move.stored.holds], declared.table.name)
         for move, declared in found:
             self._engine.renamed(connection, move.stored.table, declared)
         for move, declared in found:
@@ -93,6 +94,6 @@ class Mover:
     def _find(self, connection: Connection, move: Move) -> Declared | None:
         """None where the statement renamed something else, such as a temporary table."""
         try:
-            return bind(self._engine.describe(connection, move.to), move.stored.policy)
+            return bind(self._engine.describe(connection, move.to), move.stored.policy, move.stored.holds)
         except TableNotFound:
             return None

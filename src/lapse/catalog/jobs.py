@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.policies import StoredPolicy
-from lapse.catalog.schema import job, task
+from lapse.catalog.schema import LARGEST_ID, job, task
 from lapse.errors import JobExists, NotFound, PolicyConflict
 from lapse.model.job import (
     PAUSED_BY_REQUEST,
@@ -42,8 +42,6 @@ from lapse.model.job import (
 )
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
-
-LARGEST_ID = 2**63 - 1
 
 
 def create_job(
@@ -84,6 +82,7 @@ def create_job(
         "owner_id": owner,
         "tasks_total": len(ranges),
         "behind": behind,
+        "hold_version": stored.hold_version,
     }
     try:
         result = connection.execute(insert(job), values)
@@ -332,4 +331,5 @@ def _job(row: RowMapping) -> Job:
         counts=Counts(**{name: int(row[f"total_{name}"]) for name in COUNT_NAMES}),
         summary=JobSummary.from_json(row["summary"]) if row["summary"] else None,
         waiting_for=row["waiting_for"],
+        hold_version=row["hold_version"],
     )

@@ -177,6 +177,11 @@ def _clean_leaves(connection: Connection) -> None:
     _add_columns(connection, schema.table.c.clean_at)
 
 
+def _holds(connection: Connection) -> None:
+    _create(connection, schema.hold)
+    _add_columns(connection, schema.policy.c.holds, schema.policy.c.hold_version, schema.job.c.hold_version)
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -207,5 +212,6 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     4: _indexes,
     5: _client,
     6: _clean_leaves,
+    7: _holds,
 }
 """Version → what leads to the next one."""

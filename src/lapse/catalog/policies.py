@@ -26,6 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from lapse.catalog.schema import Instant, policy, policy_version, rate, table
 from lapse.errors import Retryable
 from lapse.model.blocked import BlockCode
+from lapse.model.hold import HeldTerm, read_terms, write_terms
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
@@ -59,6 +60,9 @@ class StoredPolicy:
     grace_until: datetime | None = None
     declared_by: str | None = None
     source_text: str | None = None
+    holds: tuple[HeldTerm, ...] = ()
+    hold_version: int = 0
+    """Grows with every change of what is held."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,8 +176,9 @@ def save_policy(
     declared_by: str | None = None,
     source_text: str | None = None,
     current: StoredPolicy | None = None,
+    holds: Sequence[HeldTerm] = (),
 ) -> StoredPolicy:
-    """Store a new policy, or a new version of the `current` one."""
+    """Store a new policy, which begins with `holds`, or a new version of the `current` one, which keeps its own."""
     values: dict[str, Any] = {
         "version": current.version + 1 if current else 1,
         "options": value.to_json(),
@@ -191,6 +196,7 @@ def save_policy(
     }
     if current is None:
         values |= {"schema_name": name.schema or "", "table_name": name.name, "created_at": now}
+        values |= {"holds": write_terms(holds), "hold_version": 0}
         try:
             made = connection.execute(insert(policy).values(**values)).inserted_primary_key
         except IntegrityError as error:
@@ -400,6 +406,8 @@ def _changed(before: StoredPolicy, values: Mapping[str, Any]) -> StoredPolicy:
             "created_at": before.created_at,
             "cleared_at": before.cleared_at,
             "held": before.held,
+            "holds": write_terms(before.holds),
+            "hold_version": before.hold_version,
         }
     )
 
@@ -421,6 +429,8 @@ def _policy(row: Mapping[str, Any] | RowMapping) -> StoredPolicy:
         grace_until=row["grace_until"],
         declared_by=row["declared_by"],
         source_text=row["source_text"],
+        holds=read_terms(row["holds"]),
+        hold_version=row["hold_version"],
     )
 
 

@@ -27,9 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.event import listen
 
-VERSION = 7
+VERSION = 8
 """Grows with every change of these tables; see `migrations`."""
 
+LARGEST_ID = 2**63 - 1
 NAME_LENGTH = 255
 WORD_LENGTH = 64
 
@@ -101,7 +102,25 @@ policy = Table(
     Column("grace_until", Instant),
     Column("declared_by", String(NAME_LENGTH)),
     Column("source_text", Text),
+    Column("holds", Text),
+    Column("hold_version", Integer, nullable=False, server_default="0"),
     UniqueConstraint("schema_name", "table_name", name="lapse_policy_of_table"),
+    sqlite_autoincrement=True,
+)
+
+hold = Table(
+    "lapse_hold",
+    metadata,
+    Column("hold_id", _Id, primary_key=True, autoincrement=True),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("expression", Text),
+    Column("until_at", Instant),
+    Column("reason", Text),
+    Column("placed_at", Instant, nullable=False),
+    Column("placed_by", String(NAME_LENGTH)),
+    Column("released_at", Instant),
+    Column("released_by", String(NAME_LENGTH)),
     sqlite_autoincrement=True,
 )
 
@@ -167,6 +186,7 @@ job = Table(
     Column("errors", BigInteger, nullable=False, default=0),
     Column("batches", BigInteger, nullable=False, default=0),
     Column("summary", Text),
+    Column("hold_version", Integer, nullable=False, server_default="0"),
     Index("lapse_job_by_table", "table_id", "job_id"),
     Index("lapse_job_by_end", "finished_at"),
     sqlite_autoincrement=True,

@@ -29,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 
-from lapse.catalog.schema import job, meta, task
+from lapse.catalog.schema import job, meta, policy, task
 from lapse.errors import Fenced
 from lapse.model.job import Counts, JobStatus, JobSummary, KeyRange, Task, TaskStatus
 
@@ -277,7 +277,13 @@ def _claimable(*, limited: bool) -> Select[Any]:
         ),
         and_(task.c.status == TaskStatus.RUNNING, task.c.heartbeat_at < bindparam("stale_before")),
     )
-    query = select(task).join(job, job.c.job_id == task.c.job_id).where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+    query = (
+        select(task)
+        .join(job, job.c.job_id == task.c.job_id)
+        # A job that was planned before a hold was placed does not know of it.
+        .join(policy, (policy.c.policy_id == job.c.policy_id) & (policy.c.hold_version == job.c.hold_version))
+        .where(free, job.c.status.in_(_CLAIMABLE_JOBS))
+    )
     if limited:
         query = query.where(task.c.job_id.in_(bindparam("jobs", expanding=True)))
     return query.order_by(runners, job.c.behind.desc(), task.c.job_id, task.c.ordinal).limit(CANDIDATES)

@@ -123,6 +123,24 @@ COMMANDS = (
         summary="Cancel the active jobs of a table, or one job. The policy stays: the next run deletes what is left.",
     ),
     Command(
+        name="hold",
+        module="holds",
+        panel="Control",
+        summary="Keep rows from being deleted, whatever has expired, until they are released.",
+    ),
+    Command(
+        name="holds",
+        module="holds",
+        panel="Look",
+        summary="List the holds: which rows of which table are kept, since when, by whom and why.",
+    ),
+    Command(
+        name="release",
+        module="holds",
+        panel="Control",
+        summary="End a hold: rows that have expired go with the next job.",
+    ),
+    Command(
         name="accept",
         module="accept",
         panel="Control",

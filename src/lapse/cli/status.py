@@ -12,7 +12,7 @@ import typer
 
 from lapse.app import CommentProblem, Health, Lapse, PolicyHealth, TableStatus
 from lapse.app.databases import Named
-from lapse.app.records import Record, comment_record, expiry_words, status_record
+from lapse.app.records import Record, comment_record, deletion_words, expiry_words, status_record
 from lapse.cli.databases import ConfigOption, DatabaseOption, file_of, on_each
 from lapse.cli.jobs import deleted
 from lapse.cli.opening import Json, Url, database_url, open_database
@@ -111,7 +111,7 @@ def _policy_row(health: PolicyHealth) -> tuple[object, ...]:
     return (
         f"{table} ({len(health.parts)} partitions)" if len(health.parts) > 1 else table,
         health_words(health),
-        expiry_words(health.stored.policy),
+        deletion_words(health.stored),
         _short(health.starts_at),
         deleted(newest),
     )

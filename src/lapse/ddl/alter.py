@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from lapse.ddl.cursor import Cursor, Span, list_cuts, without
 from lapse.ddl.declaration import Declaration
+from lapse.ddl.holds import parse_hold
 from lapse.ddl.lexer import Kind
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
 from lapse.errors import Unsupported
-from lapse.model.statement import AlterColumn, AlterTable, ColumnAction, RenameTable, Statement
+from lapse.model.statement import AlterColumn, AlterTable, ColumnAction, PlaceHold, RenameTable, Statement
 from lapse.model.table import TableName
 
 
@@ -31,6 +32,9 @@ class AlterReading:
 
 def parse_alter_table(cursor: Cursor) -> Statement | None:
     """None when nothing in it concerns Lapse."""
+    hold = _read_hold(cursor)
+    if hold is not None:
+        return hold
     reading = read_alter(cursor)
     if reading is None:
         return None
@@ -63,6 +67,17 @@ def parse_alter_table(cursor: Cursor) -> Statement | None:
             actions=actions,
             may_remove_ttl=[token.key for token in cursor.tokens[reading.first :]] == ["DROP", "TTL"],
         )
+    return None
+
+
+def _read_hold(cursor: Cursor) -> PlaceHold | None:
+    start = cursor.index
+    if cursor.take("ALTER", "TABLE"):
+        table = cursor.table_name()
+        found = None if table is None else parse_hold(cursor, table)
+        if found is not None:
+            return found
+    cursor.index = start
     return None
 
 

@@ -17,6 +17,7 @@ from lapse.model.statement import (
     SetGlobal,
     Show,
     ShowCreateTable,
+    ShowHolds,
     ShowList,
 )
 from lapse.model.table import TableName
@@ -75,13 +76,15 @@ def parse_comment_on(cursor: Cursor) -> AlterTable | None:
     return AlterTable(text=cursor.piece.text, line=line, column=column, table=table, change=change)
 
 
-def parse_show(cursor: Cursor) -> ShowCreateTable | ShowList | None:
+def parse_show(cursor: Cursor) -> ShowCreateTable | ShowList | ShowHolds | None:
     cursor.take("SHOW")
     line, column = cursor.piece.place
     text = cursor.piece.text
     if cursor.take("CREATE", "TABLE"):
         table = cursor.table_name()
         return ShowCreateTable(text=text, line=line, column=column, table=table) if table and cursor.done else None
+    if cursor.take("HOLDS"):
+        return ShowHolds(text=text, line=line, column=column) if cursor.done else None
     what = Show(cursor.next().text.lower()) if cursor.key() in ("SCHEDULES", "JOBS") else None
     return ShowList(text=text, line=line, column=column, what=what) if what and cursor.done else None
 

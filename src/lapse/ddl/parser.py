@@ -19,6 +19,7 @@ from lapse.ddl.control import (
 )
 from lapse.ddl.create import parse_create_table
 from lapse.ddl.cursor import Cursor
+from lapse.ddl.holds import parse_release
 from lapse.ddl.lexer import DIALECTS, SPACES, first_semicolon
 from lapse.ddl.query import parse_catalog_query
 from lapse.ddl.script import Piece, pieces, place
@@ -119,6 +120,7 @@ _PARSERS: dict[str, Callable[[Cursor], Statement | list[Statement] | None]] = {
     "RESUME": parse_control_job,
     "CANCEL": parse_control_job,
     "ADMIN": parse_control_job,
+    "RELEASE": parse_release,
     "SET": _set_global,
     "SELECT": parse_catalog_query,
     "WITH": parse_catalog_query,

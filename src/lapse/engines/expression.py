@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 from zoneinfo import ZoneInfo
 
 from lapse.engines.plausible import BANDS, NEVER
+from lapse.engines.values import HeldRows
 from lapse.engines.walltime import later_reading
 from lapse.errors import Unsupported
 from lapse.model import expression as ex
@@ -86,14 +87,18 @@ class ExpressionWriter(ABC):
                 return self.text_time(self.value(node))
         raise Unsupported(f"the expiration expression must give a time, and {_words(node)} does not")
 
-    def truth(self, node: Node) -> str:
-        """SQL for `node` as a condition."""
+    def truth(self, node: Node, what: str = "ttl_filter") -> str:
+        """SQL for `node` as a condition; `what` is it the condition of?"""
         if not self.is_condition(node):
             raise Unsupported(
-                f"ttl_filter must be true or false, and {_words(node)} is neither",
+                f"{what} must be true or false, and {_words(node)} is neither",
                 hint="compare it with something, as in: status = 'done'",
             )
         return f"({self.value(node)})"
+
+    def held(self, hold: HeldRows) -> str:
+        """SQL for "this hold is for the row"."""
+        return "(1 = 1)" if hold.where is None else self.truth(hold.where, "what is held")
 
     def is_condition(self, node: Node) -> bool:
         match node:

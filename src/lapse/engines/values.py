@@ -20,19 +20,43 @@ MAX_PRESCAN_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldRows:
+    """Rows that stay, whatever expires, until then: those for which `where` is true, or all of them."""
+
+    id: int
+    where: Node | None
+    text: str | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """A policy together with the table it is for; `expression` and `filter` are its parsed texts, where it has them."""
+    """A policy together with the table it is for; `expression` and `filter` are its parsed texts, where it has them.
+
+    `holds` keep rows from being deleted that have expired; such rows are hidden like any other that has.
+    """
 
     table: Table
     policy: Policy
     expression: Node | None = None
     filter: Node | None = None
+    holds: tuple[HeldRows, ...] = ()
+
+    @property
+    def is_time_alone(self) -> bool:
+        """Do the times of a row alone decide whether it is deleted?"""
+        return self.filter is None and not self.holds
+
+    def holds_at(self, cutoff: datetime) -> tuple[HeldRows, ...]:
+        """Those that a job with this cutoff has to know."""
+        return tuple(each for each in self.holds if each.until is None or cutoff < each.until)
 
     @property
     def columns_read(self) -> tuple[str, ...]:
         """Columns without which the policy means nothing."""
         expiry = self.policy.expiry
-        filtered = () if self.filter is None else expression_columns(self.filter)
+        terms = [self.filter, *(each.where for each in self.holds)]
+        filtered = [name for term in terms if term is not None for name in expression_columns(term)]
         if isinstance(expiry, ColumnExpiry):
             return tuple(dict.fromkeys((expiry.column, *filtered)))
         assert self.expression is not None

@@ -30,6 +30,8 @@ class BlockCode(StrEnum):
     LOCKED = "locked"
     GATE = "gate"
     """A gate has been closed for longer than `lapse_gate_patience`; its job waits and goes on when the gate opens."""
+    HELD = "held"
+    """A foreign key with CASCADE leads from the table to rows that a hold keeps."""
     ROWS_HELD = "rows_held"
     """Expired rows that a foreign key, a trigger or an error keeps from being deleted; all others are."""
     TIMED_OUT = "timed_out"

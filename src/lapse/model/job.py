@@ -164,6 +164,8 @@ class Job:
     counts: Counts
     summary: JobSummary | None = None
     waiting_for: str | None = None
+    hold_version: int = 0
+    """Of its policy when the job was planned: with another, rows are held that it does not know of."""
 
     @property
     def estimated(self) -> bool:

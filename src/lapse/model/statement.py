@@ -7,6 +7,7 @@ where the statement begins in what was given.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from lapse.model.policy import PolicyChange
@@ -164,6 +165,34 @@ class ControlJob:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlaceHold:
+    """`ALTER TABLE t HOLD …`; without `where` all rows are held."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+    table: TableName
+    where: str | None = None
+    until: datetime | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseHold:
+    text: str
+    line: int = 1
+    column: int = 1
+    hold_id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShowHolds:
+    text: str
+    line: int = 1
+    column: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SetGlobal:
     text: str
     line: int = 1
@@ -183,5 +212,8 @@ Statement = (
     | ShowList
     | CatalogQuery
     | ControlJob
+    | PlaceHold
+    | ReleaseHold
+    | ShowHolds
     | SetGlobal
 )

@@ -12,7 +12,7 @@ CATALOG_TABLES = frozenset(
     f"lapse_{name}"
     for name in (
         *("meta", "policy", "policy_version", "table", "job", "task", "leaving", "setting", "worker", "rate"),
-        *("event", "notice"),
+        *("event", "notice", "hold"),
     )
 )
 """Lapse's own tables, which no policy is for. Every other table is the user's, however it is called."""

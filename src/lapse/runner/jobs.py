@@ -20,6 +20,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
+from lapse.runner.cascades import refuse_cascade
 from lapse.runner.events import Held, HeldKind, Listener
 from lapse.runner.policy_manager import fingerprint, load_bound
 from lapse.runner.promise import behind
@@ -79,7 +80,7 @@ class _Described:
     """`armed` is what the policy may delete from, where that was asked for the whole table."""
 
     declared: Declared
-    version: int
+    version: tuple[int, int]
     until: float
     armed: str | None = None
 
@@ -308,6 +309,7 @@ class JobKeeper:
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
             cutoff = self._engine.now(connection)
+            refuse_cascade(self._catalog, connection, self.declared(connection, stored).table, cutoff)
             target = self._engine.target(connection, declared, cutoff, armed=armed)
             rows = self._engine.estimate_rows(connection, declared.table)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
@@ -334,9 +336,10 @@ class JobKeeper:
 
     def _described_now(self, connection: Connection, stored: StoredPolicy, name: TableName) -> _Described:
         found = self._described.get((stored.id, name))
-        if found is None or found.version != stored.version or monotonic() > found.until:
+        version = stored.version, stored.hold_version
+        if found is None or found.version != version or monotonic() > found.until:
             declared = self._look(connection, stored, name)
-            found = _Described(declared=declared, version=stored.version, until=monotonic() + DESCRIBED_SECONDS)
+            found = _Described(declared=declared, version=version, until=monotonic() + DESCRIBED_SECONDS)
             self._described[stored.id, name] = found
         return found
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.catalog import Catalog, meta, policies, settings, tasks
+from lapse.catalog import Catalog, holds, meta, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.schema import metadata
 from lapse.ddl import parse_expression, render_options, without_policy
 from lapse.engines.base import Declared, Engine
+from lapse.engines.values import HeldRows
 from lapse.errors import Blocked, InvalidValue, LapseError, NotPermitted, PolicyConflict, TableNotFound
 from lapse.model.blocked import BlockCode
+from lapse.model.expression import columns as expression_columns
+from lapse.model.hold import HeldTerm
 from lapse.model.job import JobStatus
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
@@ -28,10 +31,10 @@ from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
 
-def bind(table: Table, policy: Policy) -> Declared:
+def bind(table: Table, policy: Policy, holds: Sequence[HeldTerm] = ()) -> Declared:
     """Raises TtlSyntaxError or InvalidValue when the policy does not fit the table."""
     names = {column.name for column in table.columns} | policy_columns(policy)
-    declared = _read(table, policy, names)
+    declared = _read(table, policy, names, holds)
     folded = {name.lower() for name in names}
     for column in declared.columns_read:
         if column.lower() not in folded:
@@ -64,21 +67,29 @@ def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> 
             f"table {stored.table} does not exist any more",
             hint="lapse doctor URL --repair forgets its policy",
         ) from error
-    declared = _read(table, stored.policy, None)
+    declared = _read(table, stored.policy, None, stored.holds)
     for name in declared.columns_read:
         if table.column(name) is None and name not in policy_columns(stored.policy):
+            by = next((each for each in declared.holds if each.where and name in expression_columns(each.where)), None)
             raise Blocked(
                 BlockCode.COLUMN_CHANGED,
-                f"table {stored.table} has no column {name} any more, which its TTL policy needs",
-                hint=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew",
+                f"table {stored.table} has no column {name} any more, which"
+                f" {'its TTL policy' if by is None else f'hold {by.id}'} needs",
+                hint=f"ALTER TABLE {stored.table} RESET (ttl), or declare the policy anew"
+                if by is None
+                else f"bring the column back, or, if the rows may go: lapse release URL {by.id}",
             )
     return declared
 
 
-def _read(table: Table, policy: Policy, columns: Collection[str] | None) -> Declared:
-    texts = (policy.expression, policy.filter)
-    expression, condition = (None if text is None else parse_expression(text, columns=columns) for text in texts)
-    return Declared(table=table, policy=policy, expression=expression, filter=condition)
+def _read(table: Table, policy: Policy, columns: Collection[str] | None, holds: Sequence[HeldTerm]) -> Declared:
+    texts = (policy.expression, policy.filter, *(each.where for each in holds))
+    nodes = [None if text is None else parse_expression(text, columns=columns) for text in texts]
+    held = tuple(
+        HeldRows(id=each.id, where=node, text=each.where, until=each.until)
+        for each, node in zip(holds, nodes[2:], strict=True)
+    )
+    return Declared(table=table, policy=policy, expression=nodes[0], filter=nodes[1], holds=held)
 
 
 def policy_columns(policy: Policy) -> set[str]:
@@ -158,12 +169,12 @@ class PolicyManager:
         source_text: str | None = None,
     ) -> tuple[str, ...]:
         previous = stored.policy if stored else None
-        declared = bind(table, wanted)
+        declared = bind(table, wanted, self._holds(connection, table.name, stored))
         notices = self._engine.check(connection, declared, previous)
         try:
             installed = self._engine.install(connection, declared, previous)
             with self._engine.atomic(connection):
-                self._save(connection, bind(installed, wanted), stored, source, source_text)
+                self._save(connection, replace(declared, table=installed), stored, source, source_text)
         except (LapseError, DBAPIError):
             self._undo(connection, declared, previous)
             raise
@@ -223,6 +234,7 @@ class PolicyManager:
                 grace_until=grace,
                 declared_by=self._declarer(connection),
                 source_text=source_text,
+                holds=[HeldTerm(id=each.id, where=each.text, until=each.until) for each in declared.holds],
                 now=now,
                 current=stored,
             )
@@ -262,6 +274,16 @@ class PolicyManager:
         if not self._many or self._role is None:
             self._role = self._engine.role(connection)
         return self._role
+
+    def _holds(self, connection: Connection, name: TableName, stored: StoredPolicy | None) -> Sequence[HeldTerm]:
+        """A new policy begins with what is held already."""
+        if stored is not None:
+            return stored.holds
+        bound = self._catalog.bind(connection)
+        if not self._catalog.is_installed(bound):
+            return ()
+        holds.lock(bound)
+        return [each.term for each in holds.holds_on(bound, self._engine.now(bound), locked=True) if each.table == name]
 
     def remove(self, connection: Connection, stored: StoredPolicy) -> None:
         """Remove a policy and everything it has put into the database. The table may be gone."""
@@ -313,7 +335,7 @@ class PolicyManager:
         stored = self.stored(connection, name)
         if stored is None:
             return
-        declared = bind(self._engine.describe(connection, name), stored.policy)
+        declared = bind(self._engine.describe(connection, name), stored.policy, stored.holds)
         needed = {column.lower() for column in declared.columns_read}
         if stored.policy.expire_after is not None:
             needed.add(MANAGED_COLUMN)

@@ -177,7 +177,7 @@ class Planner:
             return None
         if stored is not None and stored.source == policies.COMMENT:
             raise Unsupported(f"table {table.name} has its policy in its comment, where the file cannot change it")
-        declared = bind(table, wanted)
+        declared = bind(table, wanted, stored.holds if stored else ())
         with self._engine.one_look(connection):
             self._engine.check(connection, declared, before)
             first_run = self._first_run(connection, declared, before, now)

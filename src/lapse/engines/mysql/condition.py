@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -12,6 +13,7 @@ from lapse.engines import condition as shared
 from lapse.engines.base import Declared
 from lapse.engines.mysql import times
 from lapse.engines.mysql.expression import Writer, zone_literal
+from lapse.engines.values import HeldRows
 from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
 from lapse.model.expression import Binary, ColumnRef, Span
@@ -50,15 +52,21 @@ def own(found: shared.Condition) -> Condition:
 
 def at(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff, for a session in UTC."""
-    required = _required(declared, times.instant_literal(cutoff))
-    if required:
+    now = times.instant_literal(cutoff)
+    required, held = _required(declared, now), _held(declared, now, declared.holds_at(cutoff))
+    if required or held:
         _require_zone(connection, declared)
-    return _expired(connection, declared, cutoff).requiring(*required)
+    return _expired(connection, declared, cutoff).requiring(*required).but_not(*held)
 
 
 def _required(declared: Declared, now: str) -> tuple[str, ...]:
     """What has to be true for a row beside its expiry."""
     return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
+
+
+def _held(declared: Declared, now: str, holds: Sequence[HeldRows]) -> tuple[str, ...]:
+    writer = _writer(declared, now)
+    return tuple(writer.held(each) for each in holds)
 
 
 def _expired(connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
@@ -91,7 +99,7 @@ def expired_sql(declared: Declared) -> str:
 def reads_wall_clock(declared: Declared) -> bool:
     """Does the policy's zone change what expires?"""
     read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
-    one, other = ((_instant(each, NOW), _required(each, NOW)) for each in read_in)
+    one, other = ((_instant(each, NOW), _required(each, NOW), _held(each, NOW, each.holds)) for each in read_in)
     return one != other
 
 

@@ -58,12 +58,24 @@ def own(found: shared.Condition) -> Condition:
 
 def at(declared: Declared, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff."""
-    return _expired(declared, cutoff).requiring(*_required(declared, instant(cutoff)))
+    now = instant(cutoff)
+    writer = _writer(declared, now)
+    held = (writer.held(each) for each in declared.holds_at(cutoff))
+    return _expired(declared, cutoff).requiring(*_required(declared, now)).but_not(*held)
 
 
 def _required(declared: Declared, now: str) -> tuple[str, ...]:
     """What has to be true for a row beside its expiry."""
     return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
+
+
+def _not_held(declared: Declared) -> tuple[str, ...]:
+    """In a template, where only the call tells the time."""
+    writer, terms = _writer(declared, _MOMENT), []
+    for each in declared.holds:
+        until = "" if each.until is None else f" AND {operation('<', _MOMENT, instant(each.until))}"
+        terms.append(f"({writer.held(each)}{until}) IS NOT TRUE")
+    return tuple(terms)
 
 
 def _expired(declared: Declared, cutoff: datetime) -> Condition:
@@ -119,7 +131,7 @@ class Template:
 
 
 def template(declared: Declared) -> Template:
-    expiry, required = declared.policy.expiry, _required(declared, _MOMENT)
+    expiry, required = declared.policy.expiry, (*_required(declared, _MOMENT), *_not_held(declared))
     if not isinstance(expiry, ColumnExpiry):
         found = _expression(declared, _MOMENT).requiring(*required)
         sql = _formatted(found.sql)
@@ -164,6 +176,8 @@ def mark(declared: Declared) -> str:
         said = ["expression", declared.policy.expression, declared.policy.zone, declared.policy.time_format]
     if declared.policy.filter is not None:
         said += ["filter", declared.policy.filter, declared.policy.zone]
+    for each in declared.holds:
+        said += ["hold", each.text, None if each.until is None else each.until.isoformat(), declared.policy.zone]
     return sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 

@@ -124,7 +124,7 @@ def _earliest(connection: Connection, declared: Declared, instant: datetime, tot
 def _histogram_bounds(connection: Connection, declared: Declared) -> int:
     """How finely the planner knows the column; 0 where it does not."""
     expiry = declared.policy.expiry
-    if not isinstance(expiry, ColumnExpiry) or declared.filter is not None:
+    if not isinstance(expiry, ColumnExpiry) or not declared.is_time_alone:
         return 0
     values = {"name": relation(declared.table.name), "column": expiry.column}
     return int(connection.exec_driver_sql(_BOUNDS, values).scalar() or 0)

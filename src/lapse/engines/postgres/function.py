@@ -252,7 +252,7 @@ def source(declared: Declared, found: Shape) -> str:
         sweep=literal(_delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}", declared)),
         delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared) + " RETURNING 1"),
         sample=literal(reads.tablesample("%s")),
-        drops="true" if declared.policy.partition_drop and declared.filter is None else "false",
+        drops="true" if declared.policy.partition_drop and declared.is_time_alone else "false",
     )
 
 

@@ -14,7 +14,7 @@ from lapse.engines.sqlite import times
 from lapse.engines.sqlite.expression import Writer
 from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
-from lapse.model.expression import walk
+from lapse.model.expression import Node, walk
 from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import MANAGED_COLUMN, Column, TimeFormat
@@ -51,21 +51,29 @@ def at(connection: Connection | None, declared: Declared, cutoff: datetime, *, w
     """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample; without a
     connection, types alone tell it."""
     formats = _Formats(connection, declared, whole=whole)
-    required = _required(declared, formats, str(times.milliseconds_of(cutoff)))
-    return _expired(declared, formats, cutoff).requiring(*required)
+    now = str(times.milliseconds_of(cutoff))
+    required = _required(declared, formats, now)
+    held = (
+        _writer(declared, formats, now, each.where, "what is held").held(each) for each in declared.holds_at(cutoff)
+    )
+    return _expired(declared, formats, cutoff).requiring(*required).but_not(*held)
 
 
 def _required(declared: Declared, formats: _Formats, now: str) -> tuple[str, ...]:
     """What has to be true for a row beside its expiry."""
     if declared.filter is None:
         return ()
+    return (_writer(declared, formats, now, declared.filter, "ttl_filter").truth(declared.filter),)
+
+
+def _writer(declared: Declared, formats: _Formats, now: str, node: Node | None, what: str) -> Writer:
     writer = Writer(table=declared.table, now=now, format_of=formats.of)
-    if declared.policy.zone != "UTC" and any(map(writer.is_time, walk(declared.filter))):
+    if declared.policy.zone != "UTC" and node is not None and any(map(writer.is_time, walk(node))):
         raise Unsupported(
-            f"ttl_filter cannot read times in ttl_time_zone = {declared.policy.zone!r} on SQLite, which knows no zones",
-            hint="store instants in UTC, or filter by something else",
+            f"{what} cannot read times in ttl_time_zone = {declared.policy.zone!r} on SQLite, which knows no zones",
+            hint="store instants in UTC, or go by something else",
         )
-    return (writer.truth(declared.filter),)
+    return writer
 
 
 def _expired(declared: Declared, formats: _Formats, cutoff: datetime) -> Condition:

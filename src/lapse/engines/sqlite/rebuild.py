@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -69,8 +70,6 @@ def _restore(connection: Connection, old: Table, new: Table) -> None:
 
 def _create_view(connection: Connection, declared: Declared) -> None:
     """Without the column that the policy reads there is none; the policy is blocked until it is declared anew."""
-    fresh = Declared(
-        table=inspect.describe(connection, declared.table.name), policy=declared.policy, expression=declared.expression
-    )
+    fresh = replace(declared, table=inspect.describe(connection, declared.table.name), holds=())
     if all(fresh.table.column(name) is not None for name in fresh.columns_read):
         managed.create_view(connection, fresh)

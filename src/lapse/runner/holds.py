@@ -1,0 +1,139 @@
+"""Holds: placed and released so that no batch which begins afterwards goes by what was held before.
+
+The transaction of a hold first takes the rows of `lapse_table`, which a new job takes, too; then it ends the jobs that
+are active, whose batches in flight find their lease gone with the tasks and roll back, or were committed before; and it
+raises the number that a task must find unchanged to be claimed. So what was planned before the hold deletes nothing
+after it, whichever process does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from lapse.catalog import Catalog, holds, policies
+from lapse.catalog.policies import StoredPolicy
+from lapse.ddl import parse_expression
+from lapse.engines.base import Engine
+from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound, Unsupported
+from lapse.model.expression import columns
+from lapse.model.hold import HeldTerm, Hold
+from lapse.model.suggestion import suggest_or_list
+from lapse.model.table import Table
+from lapse.runner.cascades import cascades
+from lapse.runner.policy_manager import PolicyManager, fingerprint, load_bound
+
+PLACED, RELEASED = "a hold was placed", "a hold was released"
+
+
+class Holder:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._manager = PolicyManager(catalog)
+
+    def place(
+        self,
+        connection: Connection,
+        table: Table,
+        *,
+        where: str | None,
+        until: datetime | None,
+        reason: str | None,
+        by: str | None,
+    ) -> Hold:
+        """In the caller's transaction, after which no held row goes. Raises before anything is done where it can."""
+        holds.lock(connection)
+        now = self._engine.now(connection)
+        if until is not None and until <= now:
+            raise InvalidValue("until", until.isoformat(), f"is past: the database's clock says {now.isoformat()}")
+        self._check(table, where)
+        self._engine.check_declarer(connection, table)
+        stored = policies.find_policy(connection, table.name)
+        if stored is not None:
+            _refuse_native(self._engine, connection, table, stored)
+        hold = holds.place_hold(connection, table.name, where=where, until=until, reason=reason, now=now, by=by)
+        self._tell(connection, table, stored, now, PLACED)
+        return hold
+
+    def release(self, connection: Connection, hold_id: int, *, by: str | None) -> Hold:
+        """In the caller's transaction. Raises NotFound, or PolicyConflict where it was released before."""
+        holds.lock(connection)
+        hold, now = holds.get_hold(connection, hold_id), self._engine.now(connection)
+        if not holds.end_hold(connection, hold_id, now=now, by=by):
+            raise PolicyConflict(f"hold {hold_id} was released before, at {hold.released_at}")
+        stored = policies.find_policy(connection, hold.table)
+        with suppress(TableNotFound):
+            table = self._engine.describe(connection, hold.table)
+            self._engine.check_declarer(connection, table)
+            self._tell(connection, table, stored, now, RELEASED)
+        return holds.get_hold(connection, hold_id)
+
+    def _check(self, table: Table, where: str | None) -> None:
+        """Raises TtlSyntaxError or InvalidValue where it is no condition on this table."""
+        if where is None:
+            return
+        if not where.strip():
+            raise InvalidValue("where", where, "is empty", hint="leave it out to hold all rows")
+        names = {column.name for column in table.columns}
+        folded = {name.lower() for name in names}
+        for column in columns(parse_expression(where, columns=names)):
+            if column.lower() not in folded:
+                hint = suggest_or_list(column, sorted(names), "its columns are")
+                raise InvalidValue("where", where, f"table {table.name} has no column {column}", hint=hint)
+
+    def _tell(
+        self, connection: Connection, table: Table, stored: StoredPolicy | None, now: datetime, reason: str
+    ) -> None:
+        """The policies that delete from the table: its own, and those whose deletes cascade to it."""
+        if stored is not None:
+            terms = [each.term for each in holds.holds_on(connection, now) if each.table == table.name]
+            self._begin_anew(connection, stored, terms, reason, now)
+            self._rearm(connection, stored)
+        for each in policies.list_policies(connection):
+            if each.table != table.name and table.name in cascades(self._engine, connection, each.table):
+                self._begin_anew(connection, each, each.holds, f"{reason} on table {table.name}", now)
+
+    def _begin_anew(
+        self, connection: Connection, stored: StoredPolicy, terms: Sequence[HeldTerm], reason: str, now: datetime
+    ) -> None:
+        for part in policies.list_tables(connection, stored.id):
+            policies.set_next_run(connection, part.id, now)
+        self._manager.end_jobs(connection, stored, reason)
+        holds.tell_policy(connection, stored, terms, now)
+
+    def _rearm(self, connection: Connection, before: StoredPolicy) -> None:
+        """What the database itself keeps of the policy, and the columns by which its table is known, follow.
+
+        A table that is blocked because it is not what was declared stays so: a hold says nothing about that.
+        """
+        is_known = self._is_known(connection, before)
+        after = policies.get_policy(connection, before.id)
+        assert after is not None
+        declared = load_bound(self._engine, connection, after)
+        self._engine.check(connection, declared, after.policy)
+        self._engine.rearm(connection, declared)
+        if is_known:
+            armed = self._engine.arm(connection, declared)
+            policies.set_armed(connection, after.id, armed, fingerprint(declared))
+
+    def _is_known(self, connection: Connection, stored: StoredPolicy) -> bool:
+        """Is the table the one that the policy was declared on?"""
+        if stored.armed is None or stored.suspended is not None:
+            return False
+        try:
+            self._engine.check_armed(connection, load_bound(self._engine, connection, stored), stored.armed)
+        except Blocked:
+            return False
+        return True
+
+
+def _refuse_native(engine: Engine, connection: Connection, table: Table, stored: StoredPolicy) -> None:
+    if engine.obeys_by_itself(connection, table, stored.policy):
+        raise Unsupported(
+            f"table {table.name} expires by the engine's own TTL, which knows no holds",
+            hint="remove that TTL and declare the policy for Lapse's own jobs, which do",
+        )
