@@ -11,7 +11,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 3 ? 4 : n + 1 )
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help dist demo test mysql tidb matrix django check chaos galera bench bench-full docs servers fetched clean
+.PHONY: help dist demo test mysql tidb matrix django check chaos scale galera bench bench-full docs servers fetched clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ django: $(STAMP) servers fetched ## the tests of Django under each of its suppor
 
 chaos: $(STAMP) servers fetched ## minutes of killed, frozen and failing workers on every server
 	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
+
+scale: $(STAMP) servers ## a thousand policies on four workers, and two thousand leaves: their statements are counted
+	$(BIN)/python -m pytest tests/conformance/test_thousands.py -m slow $(ARGS)
 
 galera: SERVERS = mariadb-server galera-4 rsync
 galera: $(STAMP) servers ## a Galera cluster of three nodes, one of which is killed in the middle of jobs

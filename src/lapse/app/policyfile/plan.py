@@ -105,7 +105,7 @@ class Planner:
             unchanged = self._unchanged(connection, file, by_table)
             left -= set(unchanged.values())
             others = [entry for entry in file.tables if entry.name not in unchanged]
-            described = self._engine.describe_all(connection, self._names(others).values())
+            described = self._engine.describe_all(connection, self._names(others).values()) if others else {}
             now = self._engine.now(connection)
             for entry in others:
                 try:
