@@ -8,9 +8,11 @@ from datetime import timedelta
 from threading import Event, Thread
 
 import pytest
+from sqlalchemy import update
 
 from lapse.app import Lapse
 from lapse.catalog import policies
+from lapse.catalog.schema import hold, policy
 from lapse.errors import (
     Blocked,
     InvalidValue,
@@ -337,3 +339,21 @@ def test_placed_and_released_while_workers_delete(h: Harness) -> None:
     assert met == []
     h.run("events")
     assert h.ids() == []
+
+
+def test_a_worker_without_the_owners_rights_can_neither_place_nor_undo_one(h: Harness) -> None:
+    if h.db is h.owner or h.db.engine.dialect != "postgres":
+        pytest.skip("owner and worker are one role")
+    _events(h)
+    with pytest.raises(NotPermitted):
+        h.db.hold("events")
+    placed = h.owner.hold("events", "account = 3")
+    with pytest.raises(NotPermitted):
+        h.db.release(placed.id)
+    assert [each.id for each in h.db.holds()] == [placed.id]
+    # What a worker may write, its password may write: the function of the owner's still knows.
+    with h.db.catalog.writing() as connection:
+        connection.execute(update(policy).values(holds=None))
+        connection.execute(update(hold).values(released_at=h.now))
+    h.db.run("events", confirm=True)
+    assert set(HELD) <= set(h.ids())
