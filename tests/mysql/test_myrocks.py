@@ -8,7 +8,7 @@ import pytest
 
 from lapse.app import Lapse
 from lapse.app.records import job_record
-from lapse.errors import LapseError
+from lapse.errors import LapseError, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from tests.mysql.conftest import MovableServer
 
@@ -228,3 +228,20 @@ def test_a_pause_does_not_stop_myrocks_and_says_so(rocks: Open) -> None:
     assert "MyRocks goes on" in " ".join(db.execute("ALTER TABLE t1 SET (ttl_pause = true)").notices)
     db.execute("INSERT INTO t1 VALUES (1, 1, unix_timestamp() - 4000)")
     assert db.execute("SELECT count(*) FROM t1").rows == ((0,),)
+
+
+def test_holds_are_not_for_rows_that_the_engine_deletes(rocks: Open) -> None:
+    db = rocks()
+    db.execute(EXPLICIT)
+    with pytest.raises(Unsupported, match="MyRocks"):
+        db.hold("t1", "b = 3")
+    assert db.holds(ended=True) == []
+    # Held before it has a policy: then Lapse's jobs delete the others.
+    db.execute("CREATE TABLE t2 (a bigint PRIMARY KEY, ts bigint UNSIGNED NOT NULL) ENGINE=rocksdb")
+    db.hold("t2", "a = 2")
+    result = db.execute("ALTER TABLE t2 TTL = ts + INTERVAL 1 HOUR, COMMENT = 'ours'")
+    assert any("holds" in notice for notice in result.notices)
+    db.execute(f"INSERT INTO t2 VALUES (1, {OLD}), (2, {OLD})")
+    (job,) = db.run("t2", confirm=True).jobs
+    assert (job.status, job.path.kind) == (JobStatus.FINISHED, PathKind.PHYSICAL)
+    assert db.execute("SELECT a FROM t2").rows == ((2,),)

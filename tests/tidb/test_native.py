@@ -237,3 +237,10 @@ def test_who_cannot_see_its_jobs_is_told_what_is_missing(server: TidbServer, dat
 def test_options_that_mean_nothing_there(server: TidbServer, database: str, option: str) -> None:
     with Lapse(f"{server.url(database)}?{option}") as db, pytest.raises(LapseError, match="TiDB"):
         db.status()
+
+
+def test_holds_are_refused(db: Lapse, client: Client) -> None:
+    client(EVENTS)
+    with pytest.raises(Unsupported, match="TiDB"):
+        db.hold("events")
+    assert db.holds(ended=True) == []

@@ -294,6 +294,9 @@ class Engine(ABC):
         """Does the engine's own TTL do what the table's comment says, so that Lapse deletes nothing?"""
         return False
 
+    def refuse_hold(self, connection: Connection, table: Table) -> None:  # noqa: B027 - only where there is such a TTL
+        """Raises Unsupported where rows go by the engine's own TTL, which knows no holds."""
+
     def check_declarer(self, connection: Connection, table: Table) -> None:  # noqa: B027 - only where there are roles
         """Raises NotPermitted where the role of this connection could not delete the table's rows by itself."""
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Condition, Deleter, Engine
 from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
-from lapse.errors import Blocked, Drift
+from lapse.errors import Blocked, Drift, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.policy import Policy
@@ -156,6 +156,16 @@ class NativeFirst(Engine):
     def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
         return self.native.serves(connection, table) and self.native.obeys(connection, table, policy)
 
+    def refuse_hold(self, connection: Connection, table: Table) -> None:
+        if self._serving(connection, table):
+            raise Unsupported(
+                f"{self.native.name}'s own TTL deletes every expired row of table {table.name}, held or not",
+                hint="holds are for tables whose rows Lapse's own jobs delete",
+            )
+
+    def _expresses(self, declared: Declared) -> bool:
+        return not declared.holds and self.native.can_express(declared)
+
     # Policies
 
     @_reading_tables
@@ -163,6 +173,9 @@ class NativeFirst(Engine):
         if not self.native.is_available(connection, declared.table):
             return super().check(connection, declared, previous)
         verdict = self.native.check(connection, declared)
+        if declared.holds and verdict.reason is None:
+            self.refuse_hold(connection, declared.table)
+            verdict = replace(verdict, reason="it knows no holds")
         if verdict.reason is None:
             return [*verdict.notices, *self._pause_notices(declared.policy)]
         notices = super().check(connection, verdict.otherwise or declared, previous)
@@ -177,7 +190,7 @@ class NativeFirst(Engine):
     def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
         if not self.native.is_available(connection, declared.table):
             return super().install(connection, declared, previous)
-        if self.native.can_express(declared):
+        if self._expresses(declared):
             self.native.declare(connection, declared, previous)
             return self.describe(connection, declared.table.name)
         table = self.native.remove(connection, declared.table)
@@ -191,7 +204,7 @@ class NativeFirst(Engine):
 
     @_reading_tables
     def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
-        if self.native.is_available(connection, declared.table) and self.native.can_express(declared):
+        if self.native.is_available(connection, declared.table) and self._expresses(declared):
             return self.native.missing(connection, declared)
         return super().missing_parts(connection, declared)
 

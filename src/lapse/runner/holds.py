@@ -17,8 +17,7 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import parse_expression
-from lapse.engines.base import Engine
-from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound, Unsupported
+from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound
 from lapse.model.expression import columns
 from lapse.model.hold import HeldTerm, Hold
 from lapse.model.suggestion import suggest_or_list
@@ -52,9 +51,8 @@ class Holder:
             raise InvalidValue("until", until.isoformat(), f"is past: the database's clock says {now.isoformat()}")
         self._check(table, where)
         self._engine.check_declarer(connection, table)
+        self._engine.refuse_hold(connection, table)
         stored = policies.find_policy(connection, table.name)
-        if stored is not None:
-            _refuse_native(self._engine, connection, table, stored)
         hold = holds.place_hold(connection, table.name, where=where, until=until, reason=reason, now=now, by=by)
         self._tell(connection, table, stored, now, PLACED)
         return hold
@@ -129,11 +127,3 @@ class Holder:
         except Blocked:
             return False
         return True
-
-
-def _refuse_native(engine: Engine, connection: Connection, table: Table, stored: StoredPolicy) -> None:
-    if engine.obeys_by_itself(connection, table, stored.policy):
-        raise Unsupported(
-            f"table {table.name} expires by the engine's own TTL, which knows no holds",
-            hint="remove that TTL and declare the policy for Lapse's own jobs, which do",
-        )
