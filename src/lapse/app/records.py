@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from lapse.app.doctor.finding import Finding
@@ -208,7 +208,8 @@ def finding_record(finding: Finding) -> Record:
 
 def deletion_words(stored: StoredPolicy) -> str:
     """When rows go, and that some stay."""
-    numbers = [str(term.id) for term in stored.holds]
+    now = datetime.now(UTC)
+    numbers = [str(term.id) for term in stored.holds if term.until is None or now < term.until]
     words = expiry_words(stored.policy)
     return f"{words}; hold{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else words
 

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lapse._version import __version__
-from lapse.app.records import expiry_words
+from lapse.app.records import deletion_words, expiry_words
 from lapse.console import actions, words
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
 from lapse.console.charts import deleted_chart, forecast_chart
@@ -55,6 +55,7 @@ def environment() -> Environment:
     )  # fmt: skip
     templates.filters |= words.FILTERS
     templates.filters["expiry"] = expiry_words
+    templates.filters["deletion"] = deletion_words
     templates.globals["version"] = __version__
     return templates
 
