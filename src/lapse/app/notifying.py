@@ -17,9 +17,10 @@ from sqlalchemy import Connection
 from lapse.app.health import PolicyHealth, policy_healths
 from lapse.app.receivers import NotDelivered, Receiver
 from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import Catalog, events, jobs, meta, policies, settings, workers
+from lapse.catalog import Catalog, events, holds, jobs, meta, policies, settings, workers
 from lapse.errors import NotPermitted
 from lapse.model.blocked import BlockCode
+from lapse.model.hold import Hold
 from lapse.model.notice import Event, EventKind, Notice
 from lapse.runner.promise import Health
 from lapse.runner.service import Service
@@ -112,7 +113,7 @@ class Notifier(Service):
         )
         for health in policy_healths(statuses):
             found += _events_of(health, now)
-        return found
+        return [*found, *map(_event_of_hold, holds.holds_on(connection, now))]
 
     def _send(self) -> None:
         with self._catalog.reading() as connection:
@@ -180,6 +181,20 @@ def _kind(part: TableStatus, now: datetime) -> EventKind | None:
     if promise.code in _WAITED_FOR and (part.blocked_since is None or now - part.blocked_since < LASTING):
         return None
     return EventKind.TABLE_BLOCKED
+
+
+def _event_of_hold(hold: Hold) -> Event:
+    by = f", placed by {hold.placed_by}" if hold.placed_by else ""
+    why = f": {hold.reason}" if hold.reason else ""
+    return Event(
+        id=f"{uuid4()}",
+        kind=EventKind.HOLD,
+        policy_id=None,
+        table=str(hold.table),
+        code=str(hold.id),
+        reason=f"hold {hold.id} keeps {hold.rows}{by}{why}",
+        began_at=hold.placed_at,
+    )
 
 
 def _event(kind: EventKind, health: PolicyHealth | None, code: BlockCode | None, reason: str, now: datetime) -> Event:

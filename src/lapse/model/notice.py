@@ -13,6 +13,7 @@ class EventKind(StrEnum):
     FIRST_RUN_HELD = "first_run_held"
     JOB_FAILED = "job_failed"
     CLOCK_ODD = "clock_odd"
+    HOLD = "hold"
 
     @property
     def words(self) -> tuple[str, str]:
@@ -26,6 +27,7 @@ _WORDS = {
     EventKind.FIRST_RUN_HELD: ("waits for confirmation of its first run", "waits for no confirmation any more"),
     EventKind.JOB_FAILED: ("has a job that failed", "has no failed job any more"),
     EventKind.CLOCK_ODD: ("has a clock that is not trusted", "has a clock that is trusted again"),
+    EventKind.HOLD: ("has a new hold", "has a hold less"),
 }
 
 
@@ -36,7 +38,8 @@ class NoticeState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something that lasts. A `table` of None is the whole database; `cleared_at` is None while it lasts."""
+    """Something that lasts. A `table` of None is the whole database; `cleared_at` is None while it lasts. The `code` of
+    a hold is its number."""
 
     id: str
     kind: EventKind
@@ -50,6 +53,8 @@ class Event:
     @property
     def key(self) -> str:
         """Equal for two that must not last at the same time."""
+        if self.kind is EventKind.HOLD:
+            return f"{self.kind}:{self.code}"
         return f"{self.kind}:{'' if self.policy_id is None else self.policy_id}"
 
 

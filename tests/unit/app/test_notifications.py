@@ -101,6 +101,15 @@ def test_every_kind_begins_and_ends(db: Lapse, receiver: Receiver, monkeypatch: 
     _notify(db, receiver)
     both("clock_odd")
 
+    first, second = db.hold("events", "id = 7", reason="case 12"), db.hold("events")
+    _notify(db, receiver)
+    assert [told["code"] for told in receiver.accepted] == [str(first.id), str(second.id)]
+    assert "keeps rows with id = 7" in receiver.accepted[0]["reason"] and "case 12" in receiver.accepted[0]["text"]
+    receiver.accepted.clear()
+    db.release(first.id)
+    _notify(db, receiver)
+    assert [(told["code"], told["state"]) for told in receiver.accepted] == [(str(first.id), "cleared")]
+
 
 def test_a_worker_that_dies_after_sending_sends_the_same_id_again(
     db: Lapse, clock: ManualClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
