@@ -307,11 +307,11 @@ def test_a_partition_with_held_rows_is_not_dropped(h: Harness) -> None:
 def test_placed_and_released_while_workers_delete(h: Harness) -> None:
     """Whenever it is placed, what is there when the call returns and is held stays until it is released."""
     _events(h, more="ttl_delete_batch_size = 2, ttl_adaptive = 'off'")
-    stop = Event()
+    stop, clock = Event(), h.db.engine.clock
     met: list[str] = []
 
     def work() -> None:
-        with Lapse(h.url, clock=h.db.engine.clock) as database:
+        with Lapse(h.url, clock=clock) as database:
             while not stop.is_set():
                 try:
                     database.run("events", confirm=True)
@@ -357,3 +357,13 @@ def test_a_worker_without_the_owners_rights_can_neither_place_nor_undo_one(h: Ha
         connection.execute(update(hold).values(released_at=h.now))
     h.db.run("events", confirm=True)
     assert set(HELD) <= set(h.ids())
+
+
+def test_one_on_a_table_that_is_gone_can_be_released(h: Harness) -> None:
+    _events(h)
+    placed = h.owner.hold("events", "account = 3")
+    with h.client() as connection:
+        connection.exec_driver_sql("DROP TABLE events")
+    h.owner.release(placed.id)
+    assert h.db.holds() == []
+    assert h.db.policies()[0].holds == ()

@@ -18,10 +18,8 @@ from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl import parse_expression
 from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound
-from lapse.model.expression import columns
 from lapse.model.hold import HeldTerm, Hold
-from lapse.model.suggestion import suggest_or_list
-from lapse.model.table import Table
+from lapse.model.table import Table, TableName
 from lapse.runner.cascades import cascades
 from lapse.runner.policy_manager import PolicyManager, fingerprint, load_bound
 
@@ -54,7 +52,7 @@ class Holder:
         self._engine.refuse_hold(connection, table)
         stored = policies.find_policy(connection, table.name)
         hold = holds.place_hold(connection, table.name, where=where, until=until, reason=reason, now=now, by=by)
-        self._tell(connection, table, stored, now, PLACED)
+        self._tell(connection, table.name, table, stored, now, PLACED)
         return hold
 
     def release(self, connection: Connection, hold_id: int, *, by: str | None) -> Hold:
@@ -63,37 +61,38 @@ class Holder:
         hold, now = holds.get_hold(connection, hold_id), self._engine.now(connection)
         if not holds.end_hold(connection, hold_id, now=now, by=by):
             raise PolicyConflict(f"hold {hold_id} was released before, at {hold.released_at}")
-        stored = policies.find_policy(connection, hold.table)
+        stored, table = policies.find_policy(connection, hold.table), None
         with suppress(TableNotFound):
             table = self._engine.describe(connection, hold.table)
             self._engine.check_declarer(connection, table)
-            self._tell(connection, table, stored, now, RELEASED)
+        self._tell(connection, hold.table, table, stored, now, RELEASED)
         return holds.get_hold(connection, hold_id)
 
     def _check(self, table: Table, where: str | None) -> None:
-        """Raises TtlSyntaxError or InvalidValue where it is no condition on this table."""
-        if where is None:
-            return
-        if not where.strip():
+        """Raises TtlSyntaxError or InvalidValue where it is no expression of this table's columns."""
+        if where is not None and not where.strip():
             raise InvalidValue("where", where, "is empty", hint="leave it out to hold all rows")
-        names = {column.name for column in table.columns}
-        folded = {name.lower() for name in names}
-        for column in columns(parse_expression(where, columns=names)):
-            if column.lower() not in folded:
-                hint = suggest_or_list(column, sorted(names), "its columns are")
-                raise InvalidValue("where", where, f"table {table.name} has no column {column}", hint=hint)
+        if where is not None:
+            parse_expression(where, columns={column.name for column in table.columns})
 
     def _tell(
-        self, connection: Connection, table: Table, stored: StoredPolicy | None, now: datetime, reason: str
+        self,
+        connection: Connection,
+        name: TableName,
+        table: Table | None,
+        stored: StoredPolicy | None,
+        now: datetime,
+        reason: str,
     ) -> None:
-        """The policies that delete from the table: its own, and those whose deletes cascade to it."""
+        """Of a table that may be gone: its own policy, and those whose deletes cascade to it."""
         if stored is not None:
-            terms = [each.term for each in holds.holds_on(connection, now) if each.table == table.name]
+            terms = [each.term for each in holds.holds_on(connection, now) if each.table == name]
             self._begin_anew(connection, stored, terms, reason, now)
+        if stored is not None and table is not None:
             self._rearm(connection, stored)
         for each in policies.list_policies(connection):
-            if each.table != table.name and table.name in cascades(self._engine, connection, each.table):
-                self._begin_anew(connection, each, each.holds, f"{reason} on table {table.name}", now)
+            if each.table != name and name in cascades(self._engine, connection, each.table):
+                self._begin_anew(connection, each, each.holds, f"{reason} on table {name}", now)
 
     def _begin_anew(
         self, connection: Connection, stored: StoredPolicy, terms: Sequence[HeldTerm], reason: str, now: datetime

@@ -32,8 +32,9 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
         row_address(table)
     planned.refuse_taken_name(declared, previous)
     complete = planned.with_managed_column(declared, "TEXT")
-    # The condition itself is the check: it needs its columns, and the columns need one time format.
-    condition.at(connection, complete, now, whole=True)
+    # The condition itself is the check: it needs its columns, and the columns need one time format. Where the policy is
+    # what it was, and something is held, that was seen before.
+    condition.at(connection, complete, now, whole=not declared.holds or policy != previous)
     if policy.hide_expired == "view":
         condition.expired_now(connection, complete)
     notices = [found.text for found in references.advice(connection, table)]
