@@ -6,6 +6,7 @@ where an engine builds it, and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -34,4 +35,9 @@ class Condition:
         return replace(self, required=(*self.required, *terms))
 
     def but_not(self, *terms: str) -> Self:
-        return self.requiring(*(f"({term}) IS NOT TRUE" for term in terms))
+        return self.requiring(none_of(terms)) if terms else self
+
+
+def none_of(terms: Sequence[str]) -> str:
+    """True where none of them is true: what is not known is not true."""
+    return f"({' OR '.join(terms)}) IS NOT TRUE"

@@ -74,8 +74,8 @@ def _not_held(declared: Declared) -> tuple[str, ...]:
     writer, terms = _writer(declared, _MOMENT), []
     for each in declared.holds:
         until = "" if each.until is None else f" AND {operation('<', _MOMENT, instant(each.until))}"
-        terms.append(f"({writer.held(each)}{until}) IS NOT TRUE")
-    return tuple(terms)
+        terms.append(f"({writer.held(each)}{until})")
+    return (shared.none_of(terms),) if terms else ()
 
 
 def _expired(declared: Declared, cutoff: datetime) -> Condition:
