@@ -10,7 +10,7 @@ import pytest
 
 from lapse.cli.output import Output
 from lapse.cli.preview import show_all
-from lapse.errors import Unsupported
+from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner.promise import Health
 from tests.conformance.harness import Harness
@@ -336,3 +336,27 @@ def test_leaves_below_a_later_part_get_no_job(h: Harness, by_hash: bool) -> None
     h.advance(days=1)
     h.db.run()
     assert h.rows("SELECT count(*) FROM hours") == [(0,)]
+
+
+def test_a_hold_reaches_every_policy_on_its_rows_or_is_refused(h: Harness) -> None:
+    h.sql(
+        "CREATE TABLE events (id bigint, ts timestamptz NOT NULL) PARTITION BY RANGE (ts);"
+        " CREATE TABLE below PARTITION OF events FOR VALUES FROM (MINVALUE) TO (MAXVALUE) PARTITION BY RANGE (ts);"
+        " CREATE TABLE leaf PARTITION OF below FOR VALUES FROM (MINVALUE) TO (MAXVALUE)"
+    )
+    h.sql("INSERT INTO events VALUES (1, '2020-01-01')")
+    h.sql("ALTER TABLE leaf SET (ttl_expiration_expression = 'ts')")
+    for name in ("events", "below"):
+        with pytest.raises(PolicyConflict, match=r"policy of table public\.leaf deletes rows"):
+            h.db.hold(name)
+    h.sql("ALTER TABLE leaf RESET (ttl)")
+    placed = h.db.hold("events")
+    for name in ("leaf", "below"):
+        with pytest.raises(PolicyConflict, match=f"hold {placed.id} is for rows of table public.events"):
+            h.sql(f"ALTER TABLE {name} SET (ttl_expiration_expression = 'ts')")
+    h.sql("ALTER TABLE events SET (ttl_expiration_expression = 'ts')")
+    assert h.run("events").deleted == 0
+    with pytest.raises(PolicyConflict, match=r"policy of table public\.events deletes rows"):
+        h.db.hold("leaf")
+    h.db.release(placed.id)
+    assert h.run("events").deleted == 1

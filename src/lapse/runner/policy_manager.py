@@ -27,6 +27,7 @@ from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.runner.kinship import share_rows
 from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
@@ -283,7 +284,15 @@ class PolicyManager:
         if not self._catalog.is_installed(bound):
             return ()
         holds.lock(bound)
-        return [each.term for each in holds.holds_on(bound, self._engine.now(bound), locked=True) if each.table == name]
+        found = holds.holds_on(bound, self._engine.now(bound), locked=True)
+        for each in found:
+            if each.table != name and share_rows(self._engine, connection, name, each.table):
+                raise PolicyConflict(
+                    f"hold {each.id} is for rows of table {each.table} that are rows of {name}, whose policy would not"
+                    " know it",
+                    hint=f"declare the policy on {each.table}, or, if the rows may go: lapse release URL {each.id}",
+                )
+        return [each.term for each in found if each.table == name]
 
     def remove(self, connection: Connection, stored: StoredPolicy) -> None:
         """Remove a policy and everything it has put into the database. The table may be gone."""
