@@ -343,4 +343,5 @@ def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) ->
                 scheduler.run_once(patient=True)
         taken.append(len(statements))
         h.sql("DROP TABLE hours")
-    assert abs(taken[0] - taken[1]) <= 4
+    # A table that is no older than a second is looked at more closely, however many leaves it has.
+    assert abs(taken[0] - taken[1]) <= 10
