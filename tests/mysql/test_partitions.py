@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 
 from lapse.app import Lapse
 from lapse.engines.base import Batch, Checkpoint
+from lapse.engines.mysql import armed
 from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.errors import TooSlow
 from lapse.model.job import JobStatus, PathKind
@@ -331,7 +332,9 @@ def test_a_year_of_two_digits_is_no_bound(h: Harness) -> None:
     assert h.ids("hours") == [1]
 
 
-def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) -> None:
+def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One of the two may be older than that when it is looked at, and is asked less then.
+    monkeypatch.setattr(armed, "YOUNG", timedelta(0))
     taken = []
     for count in (12, 60):
         _hourly(h, count)
@@ -343,5 +346,4 @@ def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) ->
                 scheduler.run_once(patient=True)
         taken.append(len(statements))
         h.sql("DROP TABLE hours")
-    # A table that is no older than a second is looked at more closely, however many leaves it has.
-    assert abs(taken[0] - taken[1]) <= 10
+    assert abs(taken[0] - taken[1]) <= 4

@@ -59,7 +59,7 @@ class Progress:
 
 
 NOTHING_DONE = Progress(cursor=None, sweep=0, counts=Counts(), worked_seconds=0.0, waited_seconds=0.0)
-"""Of a task that nobody has claimed before."""
+"""Of a task that was never claimed before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

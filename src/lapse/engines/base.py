@@ -175,7 +175,7 @@ class Engine(ABC):
     def release(self) -> None:
         """Close the connections that are not in use; others are opened when they are needed."""
         for database in self.pools:
-            # Not the database's own `dispose`: it forgets the connections that are in use, which nobody would close.
+            # Not the database's own `dispose`: it forgets those that are in use, and they would stay open.
             database.pool.dispose()
 
     @property
