@@ -186,7 +186,7 @@ def test_a_draft_is_what_a_careful_dba_would_propose(h: Harness) -> None:
 
 MANY = 24
 """More than it takes for all tables to be described together."""
-STATEMENTS_PER_POLICY = 45
+STATEMENTS_PER_POLICY = 40
 """Of planning and applying one new entry among many."""
 
 

@@ -26,7 +26,7 @@ FEW, POLICIES = 10, 1_000
 SOME, LEAVES = 20, 2_000
 WORKERS = 4
 MOST_SECONDS = 900
-PER_POLICY = 45
+PER_POLICY = 40
 """Statements to plan and apply one new policy."""
 
 

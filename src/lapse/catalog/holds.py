@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import LARGEST_ID, hold, meta, policy, policy_version
@@ -60,10 +60,18 @@ def list_holds(connection: Connection) -> list[Hold]:
     return [_hold(row) for row in connection.execute(select(hold).order_by(hold.c.hold_id)).mappings()]
 
 
-def holds_on(connection: Connection, now: datetime, *, locked: bool = False) -> list[Hold]:
-    """Those of any table that keep rows now; `locked` sees what was committed after this transaction began."""
-    is_on = (hold.c.released_at.is_(None), or_(hold.c.until_at.is_(None), hold.c.until_at > now))
-    query = select(hold).where(*is_on).order_by(hold.c.hold_id)
+def holds_on(connection: Connection, now: datetime) -> list[Hold]:
+    """Those of any table that keep rows now."""
+    return [each for each in _unreleased(connection) if each.until is None or each.until > now]
+
+
+def unreleased(connection: Connection) -> list[Hold]:
+    """Those whose time may be over included; also what was committed after this transaction began."""
+    return _unreleased(connection, locked=True)
+
+
+def _unreleased(connection: Connection, *, locked: bool = False) -> list[Hold]:
+    query = select(hold).where(hold.c.released_at.is_(None)).order_by(hold.c.hold_id)
     return [_hold(row) for row in connection.execute(query.with_for_update() if locked else query).mappings()]
 
 

@@ -284,9 +284,10 @@ class PolicyManager:
         if not self._catalog.is_installed(bound):
             return ()
         holds.lock(bound)
-        found = holds.holds_on(bound, self._engine.now(bound), locked=True)
+        found = holds.unreleased(bound)
         for each in found:
-            if each.table != name and share_rows(self._engine, connection, name, each.table):
+            is_over = each.until is not None and each.until <= self._engine.now(bound)
+            if each.table != name and not is_over and share_rows(self._engine, connection, name, each.table):
                 raise PolicyConflict(
                     f"hold {each.id} is for rows of table {each.table} that are rows of {name}, whose policy would not"
                     " know it",
