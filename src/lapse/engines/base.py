@@ -278,6 +278,10 @@ class Engine(ABC):
         """Drop a table that a statement which then failed has just made; only where DDL cannot be rolled back."""
         raise NotImplementedError
 
+    def kin(self, connection: Connection, name: TableName) -> frozenset[TableName]:
+        """Other tables that are about rows of this one: those above and below it, where partitions are tables."""
+        return frozenset()
+
     def standalone_name(self, leaf: TableName) -> TableName | None:
         """The name under which a leaf is a table of its own and may have its own policy; None where it cannot be."""
         return None

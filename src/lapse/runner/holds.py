@@ -21,7 +21,6 @@ from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound
 from lapse.model.hold import HeldTerm, Hold
 from lapse.model.table import Table, TableName
 from lapse.runner.cascades import cascades
-from lapse.runner.kinship import share_rows
 from lapse.runner.policy_manager import PolicyManager, fingerprint, load_bound
 
 PLACED, RELEASED = "a hold was placed", "a hold was released"
@@ -51,8 +50,7 @@ class Holder:
         self._check(table, where)
         self._engine.check_declarer(connection, table)
         self._engine.refuse_hold(connection, table)
-        if self._engine.features.partitions:
-            self._refuse_for_some(connection, table.name)
+        self._refuse_for_some(connection, table.name)
         stored = policies.find_policy(connection, table.name)
         hold = holds.place_hold(connection, table.name, where=where, until=until, reason=reason, now=now, by=by)
         self._tell(connection, table.name, table, stored, now, PLACED)
@@ -99,8 +97,9 @@ class Holder:
 
     def _refuse_for_some(self, connection: Connection, name: TableName) -> None:
         """A hold that would keep rows from one policy and not from another is none."""
+        kin = self._engine.kin(connection, name)
         for each in policies.list_policies(connection):
-            if each.table != name and share_rows(self._engine, connection, name, each.table):
+            if each.table in kin:
                 raise PolicyConflict(
                     f"the policy of table {each.table} deletes rows of {name}, too, and would not know the hold",
                     hint=f"hold rows of {each.table}, or remove that policy: ALTER TABLE {each.table} RESET (ttl)",

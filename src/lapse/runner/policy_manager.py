@@ -27,7 +27,6 @@ from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner.kinship import share_rows
 from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
@@ -287,7 +286,7 @@ class PolicyManager:
         found = holds.unreleased(bound)
         for each in found:
             is_over = each.until is not None and each.until <= self._engine.now(bound)
-            if each.table != name and not is_over and share_rows(self._engine, connection, name, each.table):
+            if each.table != name and not is_over and each.table in self._engine.kin(connection, name):
                 raise PolicyConflict(
                     f"hold {each.id} is for rows of table {each.table} that are rows of {name}, whose policy would not"
                     " know it",

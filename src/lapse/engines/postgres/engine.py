@@ -286,6 +286,10 @@ class PostgresEngine(Engine):
     def leaf(self, connection: Connection, table: Table, name: TableName) -> Table | None:
         return partitions.leaf(connection, table, name)
 
+    @looking
+    def kin(self, connection: Connection, name: TableName) -> frozenset[TableName]:
+        return partitions.kin(connection, name)
+
     def standalone_name(self, leaf: TableName) -> TableName | None:
         return None if leaf.partition is None else own_name(leaf)
 

@@ -188,3 +188,17 @@ def _read(bound: str | None) -> Bound | None:
 def is_leaf(connection: Connection, name: TableName) -> bool:
     found = partition_state.find(connection, own_name(name))
     return found is not None and found.parent is not None
+
+
+_KIN = """
+    SELECT c.relname, n.nspname
+      FROM (SELECT relid FROM pg_catalog.pg_partition_ancestors(pg_catalog.to_regclass(%(name)s))
+             UNION SELECT relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass(%(name)s))) kin
+      JOIN pg_catalog.pg_class c ON c.oid = kin.relid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE kin.relid <> pg_catalog.to_regclass(%(name)s)"""
+
+
+def kin(connection: Connection, name: TableName) -> frozenset[TableName]:
+    """The tables that this one is a partition of, and its own partitions, at any level."""
+    found = inspect.rows(connection, _KIN, {"name": relation(name)})
+    return frozenset(TableName(str(row["relname"]), str(row["nspname"])) for row in found)
