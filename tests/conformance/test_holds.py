@@ -367,3 +367,28 @@ def test_one_on_a_table_that_is_gone_can_be_released(h: Harness) -> None:
     h.owner.release(placed.id)
     assert h.db.holds() == []
     assert h.db.policies()[0].holds == ()
+
+
+def test_only_rows_of_tables_are_held_and_only_by_conditions(h: Harness) -> None:
+    h.sql(f"CREATE TABLE bare (id {h.backend.bigint} PRIMARY KEY)")
+    h.sql("CREATE VIEW seen AS SELECT id FROM bare")
+    with pytest.raises(Unsupported, match="true or false"):
+        h.owner.hold("bare", "id")
+    for name in ("seen", "lapse_ttl.lapse_job" if h.db.engine.catalog_schema else "lapse_job"):
+        h.owner.hold("bare")
+        with pytest.raises(LapseError):
+            h.owner.hold(name)
+    assert {each.table.name for each in h.owner.holds(ended=True)} == {"bare"}
+
+
+def test_holds_that_cannot_be_computed_any_more_are_released_one_by_one(h: Harness) -> None:
+    _events(h)
+    first, second = h.owner.hold("events", "account = 3"), h.owner.hold("events", "account = 4")
+    with h.client() as connection:
+        connection.exec_driver_sql("ALTER TABLE events RENAME COLUMN account TO customer")
+        connection.exec_driver_sql(f"ALTER TABLE events ADD COLUMN account {h.backend.key_text}")
+    assert h.run("events").failed
+    h.owner.release(first.id)
+    h.owner.release(second.id)
+    assert h.db.holds() == []
+    assert len(h.ids()) == 30

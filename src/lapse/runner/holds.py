@@ -16,14 +16,15 @@ from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.ddl import parse_expression
-from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound
+from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound, Unsupported
 from lapse.model.hold import HeldTerm, Hold
-from lapse.model.table import Table, TableName
+from lapse.model.policy import Policy
+from lapse.model.table import Table, TableKind, TableName
 from lapse.runner.cascades import cascades
-from lapse.runner.policy_manager import PolicyManager, fingerprint, load_bound
+from lapse.runner.policy_manager import PolicyManager, bind, fingerprint, load_bound
 
 PLACED, RELEASED = "a hold was placed", "a hold was released"
+NEVER = Policy(expression="NULL")
 
 
 class Holder:
@@ -47,7 +48,7 @@ class Holder:
         now = self._engine.now(connection)
         if until is not None and until <= now:
             raise InvalidValue("until", until.isoformat(), f"is past: the database's clock says {now.isoformat()}")
-        self._check(table, where)
+        self._check(connection, table, HeldTerm(id=0, where=where, until=until), now)
         self._engine.check_declarer(connection, table)
         self._engine.refuse_hold(connection, table)
         self._refuse_for_some(connection, table.name)
@@ -69,12 +70,14 @@ class Holder:
         self._tell(connection, hold.table, table, stored, now, RELEASED)
         return holds.get_hold(connection, hold_id)
 
-    def _check(self, table: Table, where: str | None) -> None:
-        """Raises TtlSyntaxError or InvalidValue where it is no expression of this table's columns."""
-        if where is not None and not where.strip():
-            raise InvalidValue("where", where, "is empty", hint="leave it out to hold all rows")
-        if where is not None:
-            parse_expression(where, columns={column.name for column in table.columns})
+    def _check(self, connection: Connection, table: Table, wanted: HeldTerm, now: datetime) -> None:
+        """Raises TtlSyntaxError, InvalidValue or Unsupported where it is no condition on rows of a table."""
+        if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
+            raise Unsupported(f"{table.name} is a {table.kind}, and holds are for rows of tables")
+        if wanted.where is not None and not wanted.where.strip():
+            raise InvalidValue("where", wanted.where, "is empty", hint="leave it out to hold all rows")
+        # Whatever policy the table has, or none: what is held is read in the same way.
+        self._engine.condition(connection, bind(table, NEVER, [wanted]), now)
 
     def _tell(
         self,
@@ -90,7 +93,7 @@ class Holder:
             terms = [each.term for each in holds.holds_on(connection, now) if each.table == name]
             self._begin_anew(connection, stored, terms, reason, now)
         if stored is not None and table is not None:
-            self._rearm(connection, stored)
+            self._rearm(connection, stored, checks=reason == PLACED)
         for each in policies.list_policies(connection):
             if each.table != name and name in cascades(self._engine, connection, each.table):
                 self._begin_anew(connection, each, each.holds, f"{reason} on table {name}", now)
@@ -113,16 +116,18 @@ class Holder:
         self._manager.end_jobs(connection, stored, reason)
         holds.tell_policy(connection, stored, terms, now)
 
-    def _rearm(self, connection: Connection, before: StoredPolicy) -> None:
+    def _rearm(self, connection: Connection, before: StoredPolicy, *, checks: bool) -> None:
         """What the database itself keeps of the policy, and the columns by which its table is known, follow.
 
+        A new hold `checks` whether the server can compute it; of several that it cannot any more, each can be released.
         A table that is blocked because it is not what was declared stays so: a hold says nothing about that.
         """
         is_known = self._is_known(connection, before)
         after = policies.get_policy(connection, before.id)
         assert after is not None
         declared = load_bound(self._engine, connection, after)
-        self._engine.check(connection, declared, after.policy)
+        if checks:
+            self._engine.check(connection, declared, after.policy)
         self._engine.rearm(connection, declared)
         if is_known:
             armed = self._engine.arm(connection, declared)
