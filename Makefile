@@ -5,13 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := postgres,mysql,console,kv
+EXTRAS := postgres,mysql,console,kv,archive,certificate
 # One more than there are cores: tests of locks, of time limits and of killed processes wait much of their time.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n > 3 ? 4 : n + 1 )))
 SERVERS := postgresql mariadb-server mariadb-plugin-rocksdb faketime chromium pgbouncer \
   postgresql-15-cron postgresql-15-partman percona-toolkit prometheus
 
-.PHONY: help dist demo test mysql tidb matrix django check chaos scale galera bench bench-full docs servers fetched clean
+.PHONY: help dist demo test mysql tidb matrix helm django check chaos scale galera bench bench-full docs servers fetched clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,20 +29,31 @@ check: $(STAMP) ## lint, format, types and the import contract
 	$(BIN)/lint-imports
 
 mysql: $(STAMP) servers fetched ## every test of MySQL, those that make test leaves out as well; LAPSE_TEST_MYSQL_URL names another server
-	LAPSE_TEST_ALL_MYSQL=1 $(BIN)/python -m pytest -n $(JOBS) tests/conformance tests/mysql tests/safety -k "mysql and not mariadb" $(ARGS)
+	LAPSE_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) tests/conformance tests/mysql tests/safety -k "mysql and not mariadb" $(ARGS)
 
-tidb: $(STAMP) ## build tidb-server into the user's cache, once (ten minutes of a processor), and run TiDB's scenarios on it
+tidb: $(STAMP) ## build tidb-server into the user's cache, once (ten minutes of a processor), and run TiDB's scenarios and the conformance suite on it
 	$(BIN)/python -m tests.backends.tidb_build
-	LAPSE_TEST_TIDB=1 $(BIN)/python -m pytest tests/tidb tests/unit/engines/mysql/test_tidb.py $(ARGS)
+	LAPSE_TEST_TIDB=1 LAPSE_TEST_ONLY=tidb $(BIN)/python -m pytest tests/tidb tests/conformance tests/unit/engines/mysql/test_tidb.py $(ARGS)
 
 matrix: $(STAMP) servers ## conformance and engine tests on every server that README names; writes docs/engines.md
 	$(BIN)/python -m tests.matrix -n $(JOBS) $(ARGS)
 
-DJANGOS ?= 4.2 5.2
+helm: $(STAMP) ## build helm into the user's cache, once (two minutes of a processor, with Go), and try the chart with it
+	@folder=$$($(BIN)/python -c "from tests.backends.packages import cache_folder; print(cache_folder())"); \
+	command -v helm > /dev/null || test -x "$$folder/helm" || GOBIN="$$folder" go install helm.sh/helm/v3/cmd/helm@$(HELM)
+	$(BIN)/python -m pytest tests/console/test_deploy.py $(ARGS)
+
+HELM ?= v3.22.0
+# Django 6 needs Python 3.12 or newer: the first that runs, from the path or from pyenv.
+DJANGOS ?= 4.2 5.2 6.0
+NEWEST_PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 \
+  $$(ls -rd "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[2-9].*/bin/python 2>/dev/null) $(PYTHON); do \
+  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 django: $(STAMP) servers fetched ## the tests of Django under each of its supported versions, in environments of their own
 	@grep -vi '^django==' constraints.txt > .venv/without-django.txt; \
 	for version in $(DJANGOS); do \
-	  echo "Django $$version"; test -x .venv-django-$$version/bin/python || $(PYTHON) -m venv .venv-django-$$version; \
+	  case $$version in 4.*|5.*) python="$(PYTHON)";; *) python="$(NEWEST_PYTHON)";; esac; \
+	  echo "Django $$version"; test -x .venv-django-$$version/bin/python || "$${python:?Django $$version needs Python 3.12}" -m venv .venv-django-$$version; \
 	  .venv-django-$$version/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/without-django.txt \
 	    -e ".[$(EXTRAS)]" "django==$$version.*" \
 	    $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])") \
@@ -50,7 +61,7 @@ django: $(STAMP) servers fetched ## the tests of Django under each of its suppor
 	done
 
 chaos: $(STAMP) servers fetched ## minutes of killed, frozen and failing workers on every server
-	$(BIN)/python -m pytest tests/chaos -m slow -s $(ARGS)
+	$(BIN)/python -m pytest tests/chaos tests/conformance/test_holds_at_any_moment.py tests/safety/test_behind_its_back.py -m slow -s $(ARGS)
 
 scale: $(STAMP) servers ## a thousand policies on four workers, and two thousand leaves: their statements are counted
 	$(BIN)/python -m pytest tests/conformance/test_thousands.py -m slow $(ARGS)
@@ -86,10 +97,12 @@ $(STAMP): pyproject.toml constraints.txt
 	  $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])")
 	@touch $@
 
-# Servers that this machine's Debian does not have are unpacked into the user's cache, once. Nothing is installed.
+# Servers that this machine's Debian does not have are unpacked or built in the user's cache, once. Nothing is installed.
 fetched: $(STAMP) servers
 	@command -v apt-get >/dev/null || exit 0; \
 	$(BIN)/python -m tests.backends.packages mysql || { echo "could not fetch mysql" >&2; [ "$$CI" != true ]; }
+	@if ! command -v go >/dev/null; then echo "no Go here: the tests of S3 are skipped" >&2; [ "$$CI" != true ]; exit; fi; \
+	$(BIN)/python -m tests.backends.s3_build || { echo "could not build versitygw" >&2; [ "$$CI" != true ]; }
 
 # Tests of a server that is not there are skipped, except on CI, where that would hide a failure.
 servers:

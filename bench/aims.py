@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.record import BASELINE, LOOP, NAMES, by_shape
+from bench.tidb import NATIVE, OWN
 
 Records = Mapping[str, Mapping[str, Any]]
 """Engine to its file of figures."""
@@ -49,6 +50,14 @@ def _speed(engine: str, key: str, than: str) -> Callable[[Records], float | None
     return measured
 
 
+def _faster(engine: str, part: str, ours: str, than: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        rows = _rows(records, engine, part)
+        return rows[than]["seconds"] / rows[ours]["seconds"] if rows.keys() >= {than, ours} else None
+
+    return measured
+
+
 def _hold(engine: str, key: str) -> Callable[[Records], float | None]:
     def measured(records: Records) -> float | None:
         rows = _rows(records, engine, "base", key=key)
@@ -76,6 +85,16 @@ def _felt(engine: str) -> Callable[[Records], float | None]:
     return measured
 
 
+def _proof(engine: str, variant: str) -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        part = records.get(engine, {}).get("proof")
+        if part is None:
+            return None
+        return float(max(row["processor"] for row in part["found"] if row["variant"] == variant))
+
+    return measured
+
+
 def _at_least(words: str, limit: float, measured: Callable[[Records], float | None]) -> Aim:
     return Aim(words=words, limit=limit, unit="x", at_most=False, measured=measured)
 
@@ -84,7 +103,16 @@ def _at_most(words: str, limit: float, measured: Callable[[Records], float | Non
     return Aim(words=words, limit=limit, unit=unit, at_most=True, measured=measured)
 
 
+def _archiving(engine: str, contender: str, than: str = "Lapse") -> Callable[[Records], float | None]:
+    def measured(records: Records) -> float | None:
+        rows = _rows(records, engine, "archive")
+        return rows[than]["seconds"] / rows[contender]["seconds"] if rows.keys() >= {than, contender} else None
+
+    return measured
+
+
 ARCHIVER = "pt-archiver bulk"
+TO_TABLE, TO_FILES = "Lapse to a table", "Lapse to Parquet files"
 AIMS = (
     _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.0, _speed("postgres", "bigint", BASELINE)),
     _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.0, _speed("postgres", "uuid", BASELINE)),
@@ -96,6 +124,12 @@ AIMS = (
     _at_least("MariaDB, bigint key: speed of the references' loop", 2.0, _speed("mariadb", "bigint", LOOP)),
     _at_least("MariaDB, uuid key: speed of the references' loop", 2.0, _speed("mariadb", "uuid", LOOP)),
     _at_least("MariaDB: speed of pt-archiver with bulk deletes", 2.0, _speed("mariadb", "bigint", ARCHIVER)),
+    _at_least(
+        "MySQL, the client's processor busy: speed of the references' loop",
+        1.3,
+        _faster("mysql", "busy", "Lapse", LOOP),
+    ),
+    _at_least("TiDB, Lapse's own job: speed of TiDB's own TTL", 2.0, _faster("tidb", "native", OWN, NATIVE)),
     _at_least("SQLite: speed of one DELETE", 0.8, _speed("sqlite", "bigint", BASELINE)),
     _at_most("SQLite: the write lock is held, p95", 20, _hold("sqlite", "bigint"), "ms"),
     *(
@@ -103,7 +137,21 @@ AIMS = (
         for engine, name in NAMES.items()
     ),
     *(
+        _at_most(f"{name}: a run with {words}, processor time of one without", limit, _proof(engine, variant))
+        for engine, name in NAMES.items()
+        for variant, words, limit in (("ten holds", "ten holds", 1.1), ("keys", "`ttl_ledger_keys`", 1.15))
+    ),
+    *(
         _at_most(f"{NAMES[engine]}: an application's p99 beside `gentle`, of none", 1.5, _felt(engine))
         for engine in ("postgres", "mariadb")
+    ),
+    *(
+        _at_least(f"{name}: rows that move to {what}, speed of deleting alone", least, _archiving(engine, contender))
+        for engine, name in NAMES.items()
+        for what, least, contender in (("an archive table", 0.5, TO_TABLE), ("Parquet files", 0.35, TO_FILES))
+    ),
+    *(
+        _at_least(f"MariaDB: speed of {rival}", 2.0, _archiving("mariadb", ours, rival))
+        for ours, rival in ((TO_TABLE, "pt-archiver --dest"), (TO_FILES, "pt-archiver --file"))
     ),
 )

@@ -9,14 +9,17 @@ from pathlib import Path
 from bench import record
 from bench.aims import AIMS, Records
 from bench.charts import Bar, bar_chart
+from bench.crowd import AIMS as CROWD_AIMS
 from bench.growth import fitted_exponent
-from bench.record import BASELINE, LOOP, NAMES, Row, by_shape
+from bench.record import BASELINE, LOOP, NAMES, OTHERS, Row, by_shape
 from bench.scale import LIMITS_SECONDS
+from bench.tidb import NATIVE
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 KV = "kv"
+TURNS = ("put", "batch put", "get", "miss", "scan")
 KV_VERBS = (
     "put", "batch put", "batch()", "get", "miss", "scan", "purge", "purge, verified",
 )  # fmt: skip
@@ -24,10 +27,10 @@ KV_VERBS = (
 
 def write() -> None:
     """Replace what stands between the marks; everything else on the pages is left as it is."""
-    records = {engine: record.load(engine) for engine in (*NAMES, KV)}
+    records = {engine: record.load(engine) for engine in (*NAMES, *OTHERS, KV)}
     figures = {
         f"{engine} {part}": render(engine, records[engine])
-        for engine in NAMES
+        for engine in (*NAMES, *OTHERS)
         for part, render in RENDERERS.items()
         if part in records[engine]
     }
@@ -97,6 +100,38 @@ def _base(engine: str, measured: Row) -> str:
     missing = measured.get("missing") or []
     parts += [f"Not available on the measuring machine: {', '.join(missing)}."] if missing else []
     return "\n\n".join([*parts, _under(measured["base"])])
+
+
+def _busy(engine: str, measured: Row) -> str:
+    return _against(measured, "busy", LOOP, "of the references' loop")
+
+
+def _stock(engine: str, measured: Row) -> str:
+    return _against(measured, "stock", LOOP, "of the references' loop")
+
+
+def _native(engine: str, measured: Row) -> str:
+    return _against(measured, "native", NATIVE, "of TiDB's own TTL")
+
+
+def _against(measured: Row, part: str, other: str, words: str) -> str:
+    """Each way against one DELETE and against one other."""
+    parts = []
+    for text, contenders in by_shape(measured[part]["found"]).items():
+        ordered = sorted(contenders.values(), key=lambda row: float(row["seconds"]))
+        rows = [
+            [
+                row["contender"],
+                f"{row['rows_per_second']:,}",
+                _ratio(row, contenders.get(BASELINE)),
+                _ratio(row, contenders.get(other)),
+                f"{row['spread'][0]:.2f} to {row['spread'][1]:.2f}",
+            ]
+            for row in ordered
+        ]
+        header = ["way", "rows/s", "of one DELETE", words, "spread"]
+        parts.append(f"{measured['server']}, {shape_words(json.loads(text))}:\n\n{table(header, rows)}")
+    return "\n\n".join([*parts, _under(measured[part])])
 
 
 def _draw(name: str, title: str, rows: Sequence[Row]) -> None:
@@ -182,6 +217,22 @@ def _grown(of: str, found: Sequence[Row], sizes: Sequence[int]) -> str:
     return table([of, *(f"{size:,}" for size in dict.fromkeys(sizes)), "exponent"], rows)
 
 
+def _archive(engine: str, measured: Row) -> str:
+    found = measured["archive"]["found"]
+    plain = next(row for row in found if row["contender"] == "Lapse")
+    rows = [
+        [
+            row["contender"] if row is not plain else "Lapse, archiving nothing",
+            f"{row['rows_per_second']:,}",
+            _ratio(row, plain),
+            "-" if row["archive_bytes"] is None else f"{row['archive_bytes'] / max(row['expired'], 1):.0f}",
+        ]
+        for row in found
+    ]
+    header = ["way", "rows/s", "of deleting alone", "bytes per row in the archive"]
+    return f"{shape_words(plain['shape'])}:\n\n{table(header, rows)}\n\n{_under(measured['archive'])}"
+
+
 def _cost(engine: str, measured: Row) -> str:
     found = {(row["verb"], row["variant"]): row["rows_per_second"] for row in measured["cost"]["found"]}
     rows = []
@@ -192,6 +243,15 @@ def _cost(engine: str, measured: Row) -> str:
         )
     header = ["", "bare table, rows/s", "with a column of one's own", "with Lapse's managed column"]
     return f"{table(header, rows)}\n\n{_under(measured['cost'])}"
+
+
+def _proof(engine: str, measured: Row) -> str:
+    rows = [
+        [f"{row['variant']}, {row['key']} key", f"{row['seconds']:.2f}x", f"{row['processor']:.2f}x"]
+        for row in measured["proof"]["found"]
+    ]
+    header = ["a run with", "time, of one without", "processor time, Lapse and server"]
+    return f"{table(header, rows)}\n\n{_under(measured['proof'])}"
 
 
 def _scale(engine: str, measured: Row) -> str:
@@ -220,8 +280,22 @@ def _scale(engine: str, measured: Row) -> str:
     return f"{table(header, rows)}\n\n{_under(measured['scale'])}"
 
 
-def _foreground(engine: str, measured: Row) -> str:
-    found = measured["foreground"]["found"]
+def _crowd(engine: str, measured: Row) -> str:
+    rows = [
+        [
+            name,
+            f"{figure:,.1f} {aim.unit}",
+            f"at {'least' if aim.at_least else 'most'} {aim.value:g} {aim.unit}",
+            "yes" if aim.is_met_by(figure) else "no",
+        ]
+        for name, figure in measured["crowd"]["found"].items()
+        if (aim := CROWD_AIMS[name])
+    ]
+    return f"{table(['', 'measured', 'aim', 'reached'], rows)}\n\n{_under(measured['crowd'])}"
+
+
+def _foreground(engine: str, measured: Row, part: str = "foreground") -> str:
+    found = measured[part]["found"]
     alone = next(row for row in found["contenders"] if row["contender"] == "no job")
     rows = [
         [
@@ -237,12 +311,16 @@ def _foreground(engine: str, measured: Row) -> str:
     bars = [
         Bar(label=row["contender"], value=row["p99_ms"], text=f"{row['p99_ms']:.1f} ms") for row in found["contenders"]
     ]
-    name = f"{engine}-foreground.svg"
+    name = f"{engine}-{part}.svg"
     title = f"{NAMES[engine]}: p99 of the application's transactions, in milliseconds"
     (record.FOLDER / name).write_text(bar_chart(title, bars), encoding="utf-8")
     header = ["while deleting by", "p50 ms", "p95 ms", "p99 ms", "p99 of no job", "rows/s"]
     words = f"{found['transactions_per_second']:,} transactions/s, {found['expired']:,} expired rows:"
-    return f"{words}\n\n{table(header, rows)}\n\n![p99](performance/{name})\n\n{_under(measured['foreground'])}"
+    return f"{words}\n\n{table(header, rows)}\n\n![p99](performance/{name})\n\n{_under(measured[part])}"
+
+
+def _stock_foreground(engine: str, measured: Row) -> str:
+    return _foreground(engine, measured, "stock-foreground")
 
 
 def _summary(records: Records) -> str:
@@ -276,11 +354,13 @@ def _kv(measured: Row) -> str:
         for name, row in found["ratios"].items()
     ]
     purges = [[name, f"{figure:g}"] for name, figure in found["purges"].items()]
-    words = f"{found['rows']:,} rows, {found['rounds']} rounds:"
+    words, turns = f"{found['rows']:,} rows, {found['rounds']} rounds:", found["by_turns"]
     parts = [
         words,
         table(["rows per second", *KV_VERBS], speeds),
         table(["processor time (wall time) of", *compared], ratios),
+        "RocksDB in turns of 1,000 rows, all stores open at once: processor time of the bare engine against each.",
+        table(["", *TURNS], [[name, *(f"{row[verb]:.2f}x" for verb in TURNS)] for name, row in turns.items()]),
         f"RocksDB, {found['rows'] * 10:,} rows: processor time of a purge against deletes by hand, and bytes.",
         table(["", "against by hand, or bare"], purges),
         _under(measured),
@@ -304,6 +384,13 @@ RENDERERS = {
     "skip": _skip,
     "growing": _growing,
     "cost": _cost,
+    "proof": _proof,
     "foreground": _foreground,
     "scale": _scale,
+    "crowd": _crowd,
+    "archive": _archive,
+    "stock": _stock,
+    "stock-foreground": _stock_foreground,
+    "busy": _busy,
+    "native": _native,
 }

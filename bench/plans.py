@@ -14,6 +14,9 @@ Plan = Mapping[Shape, Sequence[Contender]]
 LAPSE = lapse("Lapse", lapse_mode="gentle")
 FAST, WHISPER = lapse("Lapse fast", lapse_mode="fast"), lapse("Lapse whisper", lapse_mode="whisper")
 THREE = (*STANDARD[:2], LAPSE)
+STOCK_WAYS = (*STANDARD, LAPSE, FAST)
+STOCK_ROWS = 1_000_000
+"""Twice what a stock server keeps in memory."""
 LOOPS = Contender(name="references' loop, 4 clients", run=timed(references_loops(4)))
 
 

@@ -16,6 +16,8 @@ from lapse.bench import Result
 
 FOLDER = Path(__file__).parents[1] / "docs" / "performance"
 NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+OTHERS = {"mysql": "MySQL", "tidb": "TiDB"}
+"""Of which only a part is measured."""
 BASELINE, LOOP = "one DELETE", "references' loop"
 Row = dict[str, Any]
 

@@ -40,6 +40,7 @@ PAGES = {
         "guides/from-cockroachdb-tidb.md",
     ),
     "Run it": (
+        "archive.md",
         "safety.md",
         "security.md",
         "looking-ahead.md",
@@ -47,6 +48,7 @@ PAGES = {
         "operations.md",
         "fleet.md",
         "notifications.md",
+        "ledger.md",
         "clients.md",
         "console.md",
         "metrics.md",

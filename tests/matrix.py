@@ -59,9 +59,7 @@ SERVERS = {
         package="mariadb-11.8",
         environment={"LAPSE_TEST_MARIADB_PACKAGE": "mariadb-11.8"},
     ),
-    "mysql": Server(
-        title="MySQL 9.7", backend="mysql", tests=_MYSQL, package="mysql", environment={"LAPSE_TEST_ALL_MYSQL": "1"}
-    ),
+    "mysql": Server(title="MySQL 9.7", backend="mysql", tests=_MYSQL, package="mysql"),
 }
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Protocol
+
+_WAITED = Path("/proc/thread-self/schedstat")
+"""On Linux: nanoseconds on a processor, nanoseconds of waiting for one."""
 
 
 class Clock(Protocol):
@@ -31,3 +35,11 @@ class ManualClock:
 
     def set(self, instant: datetime) -> None:
         self._now = instant.astimezone(UTC)
+
+
+def starved_seconds() -> float:
+    """How long this thread has been ready to run and the machine had no processor for it; 0 where that is not told."""
+    try:
+        return int(_WAITED.read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0

@@ -38,6 +38,10 @@
     │   ├── ClockAhead             the clock is so far ahead of it that it cannot be right
     │   ├── SnapshotTooOld         read for longer than the store keeps expired rows for
     │   └── TransactionConflict    another writer wrote what this transaction read or wrote
+    ├── ArchiveError               an archive in files that cannot be used as asked
+    │   ├── ArchiveUnavailable     its destination is away, full, or refuses
+    │   ├── ArchiveConflict        another database's, or a file that is not the expected one
+    │   └── ArchiveDamaged         a file that is not what was written; carries its path
     └── Interrupted                a job was asked to stop in the middle of a statement
 
 Edges map `UsageError` to exit code 2 and every other to 1.
@@ -251,3 +255,23 @@ class SnapshotTooOld(StoreError):
 
 class TransactionConflict(StoreError):
     pass
+
+
+class ArchiveError(LapseError):
+    pass
+
+
+class ArchiveUnavailable(ArchiveError):
+    pass
+
+
+class ArchiveConflict(ArchiveError):
+    pass
+
+
+class ArchiveDamaged(ArchiveError):
+    """`path` is the file's, inside the archive."""
+
+    def __init__(self, message: str, *, hint: str, path: str) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path

@@ -111,6 +111,12 @@ OLDEST_JOB = _define("oldest_active_job_age_seconds", Kind.GAUGE, "Age of the ol
 TASK_STATUS = _define("task_status", Kind.GAUGE, "Tasks of active jobs: waiting, running, finished.", "status")
 ACTIVE_TASKS = _define("active_tasks", Kind.GAUGE, "Tasks that a living worker is working on.", "table")
 TABLES = _define("tables", Kind.GAUGE, "Tables with a policy by health: on_time, paused, late, blocked.", "health")
+NATIVE_TABLES = _define(
+    "native_tables",
+    Kind.GAUGE,
+    "Tables whose rows the database deletes by a TTL of its own: `not_followed` by a policy, or in an `other_zone`.",
+    "state",
+)
 BLOCKED = _define("blocked_tables", Kind.GAUGE, "Blocked tables by the code of the reason.", "code")
 FAILING = _define("failing_tables", Kind.GAUGE, "Tables whose newest job failed or timed out, or that cannot run one.")
 LATENESS = _define(
@@ -138,6 +144,20 @@ HELD_ROWS = _define(
 )
 LOCKED_ROWS = _define(
     "locked_rows", Kind.GAUGE, "Expired rows that the newest job left because other sessions had locked them.", "table"
+)
+ARCHIVED_ROWS = _define("archived_rows", Kind.GAUGE, "Rows in the files of an archive.", "table")
+ARCHIVED_BYTES = _define("archived_bytes", Kind.GAUGE, "Size of the files of an archive.", "table")
+EXPORT_WAITING = _define(
+    "export_waiting_rows",
+    Kind.GAUGE,
+    "Rows that wait in an outbox for their export into files, at most, as a worker saw within the last seconds.",
+    "table",
+)
+EXPORT_FAILING = _define(
+    "export_failing", Kind.GAUGE, "1 where the last export into files met a problem, which blocks the table.", "table"
+)
+LAST_EXPORT = _define(
+    "last_export_timestamp_seconds", Kind.GAUGE, "When rows were last written to a file; absent before.", "table"
 )
 INSERT_ROWS = _define(
     "insert_rows", Kind.GAUGE, "Rows inserted since the engine's counters began; absent where it keeps none.", "table"

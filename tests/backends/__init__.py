@@ -20,6 +20,8 @@ from tests.backends.postgres import (
     WheelWorkerRole,
 )
 from tests.backends.sqlite import SqliteBackend
+from tests.backends.tidb import VARIABLE as TIDB_VARIABLE
+from tests.backends.tidb import TidbBackend
 
 BACKENDS: dict[str, type[Backend]] = {
     "sqlite": SqliteBackend,
@@ -28,6 +30,9 @@ BACKENDS: dict[str, type[Backend]] = {
     "mariadb": MariadbBackend,
     "mysql": MysqlBackend,
 }
+
+if os.environ.get(TIDB_VARIABLE):
+    BACKENDS["tidb"] = TidbBackend
 
 _ROLES: dict[str, type[Backend]] = {"postgres15-role": DebianWorkerRole, "postgres18-role": WheelWorkerRole}
 if GivenPostgres.binaries() is not None:

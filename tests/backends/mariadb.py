@@ -111,6 +111,10 @@ class MariadbServer:
     def url(self) -> str:
         return f"mysql://root@127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     def connect(self, database: str | None = None) -> pymysql.connections.Connection:
         return pymysql.connect(
             host="127.0.0.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lapse.errors import LapseError
 from tests.conformance.harness import Harness
 
 
@@ -124,3 +125,51 @@ def test_updates_of_a_managed_row(h: Harness, keep: str) -> None:
     h.let_pass(days=4)
     h.run()
     assert h.ids() == ([1] if keep == "never" else [])
+
+
+@pytest.mark.parametrize(("minutes", "renewed"), [(58, False), (51, False), (49, True)])
+def test_an_update_soon_after_the_last_renewal_renews_nothing(h: Harness, minutes: int, renewed: bool) -> None:
+    h.clock.set(_real_now(h))
+    options = "ttl_expire_after = '1 hour', ttl_renew_every = '10 minutes'"
+    h.sql(f"CREATE TABLE events (id INTEGER PRIMARY KEY, body VARCHAR(20)) WITH ({options})")
+    h.sql("INSERT INTO events (id, body) VALUES (1, 'a')")
+    h.sql(f"UPDATE events SET crdb_internal_expiration = {h.at(minutes=minutes)}")
+    h.sql("UPDATE events SET body = 'b'")
+    # A row that was not renewed expires as it would have.
+    h.let_pass(minutes=minutes, seconds=30)
+    h.run()
+    assert h.ids() == ([1] if renewed else [])
+    h.let_pass(minutes=61 - minutes)
+    h.run()
+    assert h.ids() == []
+
+
+def test_renewing_less_often_can_be_set_and_reset_later(h: Harness) -> None:
+    h.clock.set(_real_now(h))
+    h.sql("CREATE TABLE events (id INTEGER PRIMARY KEY, body VARCHAR(20)) WITH (ttl_expire_after = '1 hour')")
+    h.sql("INSERT INTO events (id, body) VALUES (1, 'a')")
+    h.sql("ALTER TABLE events SET (ttl_renew_every = '10 minutes')")
+    assert h.owner.policy("events").policy.options()["renew_every"] == "10 minutes"
+    h.run_one()
+    h.sql("ALTER TABLE events RESET (ttl_renew_every)")
+    h.sql(f"UPDATE events SET crdb_internal_expiration = {h.at(minutes=58)}")
+    h.sql("UPDATE events SET body = 'b'")
+    h.let_pass(minutes=59)
+    h.run_one()
+    assert h.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("ttl_expiration_expression = 'ts', ttl_renew_every = '1 minute'", "ttl_expire_after, which is not set"),
+        ("ttl_expire_after = '5 minutes', ttl_renew_every = '5 minutes'", "must be shorter than ttl_expire_after"),
+        ("ttl_expire_after = '5 minutes', ttl_renew_every = '1 month'", "must not contain months"),
+        ("ttl_expire_after = '5 minutes', ttl_renew_every = '0 s'", "must be longer than zero"),
+    ],
+)
+def test_a_renewal_that_makes_no_sense_is_refused(h: Harness, options: str, message: str) -> None:
+    h.sql(f"CREATE TABLE events (id INTEGER PRIMARY KEY, ts {h.backend.instant})")
+    with pytest.raises(LapseError, match=message):
+        h.sql(f"ALTER TABLE events SET ({options})")
+    assert h.owner._policies_if_any() == []

@@ -16,8 +16,7 @@ from sqlalchemy import insert
 
 from lapse.app import Lapse
 from lapse.bench import table_for
-from lapse.catalog import Catalog, meta, tasks
-from lapse.catalog import jobs as stored_jobs
+from lapse.catalog import Catalog, meta, new_jobs, tasks
 from lapse.catalog import settings as stored_settings
 from lapse.catalog.schema import setting as setting_table
 from lapse.errors import Fenced, InvalidValue, JobExists, LapseError
@@ -71,7 +70,7 @@ def test_a_table_has_one_active_job(h: Harness) -> None:
     (status,) = h.db.status()
     assert status.current is not None
     with pytest.raises(JobExists), h.db.catalog.writing() as connection:
-        stored_jobs.create_job(
+        new_jobs.create_job(
             connection,
             table_id=status.current.table_id,
             stored=stored,

@@ -112,7 +112,7 @@ def _grace(h: Harness) -> Verdict:
 def _copied(h: Harness) -> Verdict:
     _on_time(h)
     with h.db.catalog.writing() as connection:
-        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED)
+        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED, h.now)
     return Verdict(health=Health.BLOCKED, code=BlockCode.DATABASE_COPIED, words="this database is a copy")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from threading import Thread
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, KeyRange
 from lapse.model.settings import Settings
 from lapse.runner import jobs as job_keeping
+from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
 
@@ -268,7 +271,43 @@ def test_workers_wait_for_the_grace_period_and_people_do_not(h: Harness) -> None
     assert h.ids() == [2]
 
 
+def test_a_grace_period_that_lasts_follows_its_parameter(h: Harness) -> None:
+    h.events()
+    declared = h.now
+    h.advance(minutes=2)
+    for words, length in (("1 hour", timedelta(hours=1)), ("5 minutes", timedelta(minutes=5))):
+        h.sql(f"ALTER TABLE events SET (ttl_grace = '{words}')")
+        assert h.db.policy("events").grace_until == declared + length
+    h.sql("ALTER TABLE events SET (ttl_grace = '0 seconds')")
+    assert h.db.policy("events").grace_until is None
+    h.sql("ALTER TABLE events SET (ttl_grace = '1 hour')")
+    assert h.db.policy("events").grace_until is None
+
+
 def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     deadline = monotonic() + seconds
     while not condition():
         assert monotonic() < deadline, "it never happened"
+
+
+def test_a_job_that_was_planned_before_its_policy_was_changed_is_not_created(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise rows would go that are not expired any more."""
+    h.events()
+    h.insert((1, h.at(days=-2)), (2, h.at()))
+    plan, changes = JobKeeper._plan, ["ALTER TABLE events TTL = ts + INTERVAL 30 DAY"]
+
+    def plan_and_change(keeper: JobKeeper, *given: Any) -> Any:
+        planned = plan(keeper, *given)
+        if changes:
+            h.owner.execute(changes.pop())
+        return planned
+
+    h.db.resume("events")
+    monkeypatch.setattr(JobKeeper, "_plan", plan_and_change)
+    h.run()
+    assert (changes, h.ids()) == ([], [1, 2])
+    h.advance(days=31)
+    h.run()
+    assert h.ids() == []

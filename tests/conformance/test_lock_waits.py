@@ -54,6 +54,8 @@ class Meddler(NullListener):
 def test_a_wait_is_told_once_and_once_when_it_is_over(
     h: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if not h.features.table_locks:
+        pytest.skip("there is nothing that keeps a whole table locked")
     monkeypatch.setattr(lockwatch, "TOLD_AFTER_SECONDS", 0.1)
     caplog.set_level(logging.INFO, "lapse")
     logging.getLogger("lapse").propagate = True
@@ -73,7 +75,9 @@ def test_a_wait_is_told_once_and_once_when_it_is_over(
     since = f"locked by another session, since {begun.since:%Y-%m-%d %H:%M:%S} UTC"
     # What the worker cannot write while the whole file is locked, the status finds out by itself, but not since when.
     assert (since if h.features.row_locks else "locked by another session") in str(meddler.shown)
-    said = [record.getMessage() for record in caplog.records if " locked" in record.getMessage()]
+    # A record is one, however many handlers an earlier test has left to catch it.
+    records = {id(record): record.getMessage() for record in caplog.records}
+    said = [text for text in records.values() if " locked" in text]
     assert len(said) == 2, said
     assert since in said[0]
     assert all((f"table {job.table}" if h.features.row_locks else "the database") in line for line in said)

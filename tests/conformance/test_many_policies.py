@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from lapse.app import Lapse, read_file
-from lapse.catalog import jobs, policies
+from lapse.catalog import new_jobs, policies
 from lapse.console import Options
 from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
@@ -55,7 +55,7 @@ def _add(db: Lapse, numbers: range) -> None:
                 fingerprint="", armed=first.armed or "", now=now,
             )  # fmt: skip
             (physical,) = policies.sync_tables(connection, stored.id, [name])
-            jobs.create_job(
+            new_jobs.create_job(
                 connection, table_id=physical.id, stored=stored, name=name, cutoff=now, fingerprint="", now=now,
                 path=JobPath(kind=PathKind.PHYSICAL, evidence=""), ranges=[KeyRange()], owner=None,
             )  # fmt: skip

@@ -21,7 +21,7 @@ OPENERS = 6
 
 def _set_version(h: Harness, version: int) -> None:
     with h.owner.engine.connection() as connection:
-        row = schema.meta.c.name == migrations._VERSION_KEY
+        row = schema.meta.c.name == migrations.VERSION_KEY
         bound = h.owner.catalog.bind(connection)
         bound.execute(update(schema.meta).where(row).values(value=str(version)))
 

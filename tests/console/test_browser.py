@@ -114,8 +114,9 @@ def _addresses(database: Lapse) -> dict[str, str]:
     job = database.history(limit=1)[0].id
     table = policy_id(database, "events")
     return {
-        "overview": "/", "jobs": "/jobs", "fleet": "/fleet", "settings": "/settings", "table": f"/tables/{table}",
-        "preview": f"/tables/{table}/preview", "job": f"/jobs/{job}", "confirm": f"/tables/{table}/pause",
+        "overview": "/", "jobs": "/jobs", "fleet": "/fleet", "settings": "/settings", "ledger": "/ledger",
+        "table": f"/tables/{table}", "preview": f"/tables/{table}/preview", "job": f"/jobs/{job}",
+        "confirm": f"/tables/{table}/pause",
     }  # fmt: skip
 
 

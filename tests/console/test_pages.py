@@ -52,8 +52,8 @@ def _addresses(database: Lapse) -> list[str]:
     stored = database.policies()[0]
     job = database.history(limit=1)[0]
     return [
-        "/", "/jobs", "/fleet", "/settings", f"/tables/{stored.id}", f"/tables/{stored.id}/preview", f"/jobs/{job.id}",
-        f"/tables/{stored.id}/pause", f"/jobs/{job.id}/cancel",
+        "/", "/jobs", "/fleet", "/ledger", "/settings", f"/tables/{stored.id}", f"/tables/{stored.id}/preview",
+        f"/jobs/{job.id}", f"/tables/{stored.id}/pause", f"/jobs/{job.id}/cancel",
     ]  # fmt: skip
 
 

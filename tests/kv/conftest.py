@@ -16,6 +16,8 @@ from lapse.clock import ManualClock
 from lapse.kv import Store
 from lapse.kv.rocksdb.store import RocksStore
 from lapse.kv.slatedb.engine import load
+from tests.kv import s3_server
+from tests.kv.s3_server import KEY_ID, SECRET, Bucket
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 pytest.importorskip("rocksdict", reason="needs the extra kv")
@@ -99,3 +101,18 @@ def clock(opener: Opener) -> ManualClock:
 @pytest.fixture
 def store(opener: Opener) -> Store:
     return opener()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An object store over HTTP, which the environment names."""
+    with s3_server.serving() as bucket:
+        for name, value in {
+            "AWS_ENDPOINT": bucket.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield bucket

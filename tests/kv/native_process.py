@@ -13,8 +13,8 @@ from typing import Any
 
 import lapse.kv
 from lapse.errors import ClockBehind, SnapshotTooOld
-from lapse.kv.slatedb.compaction import compact, tick
 from lapse.kv.slatedb.engine import meta_key
+from lapse.kv.slatedb.purge import compact, tick
 
 TIME_FILE = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
 ROWS = [(b"k%04d" % i, b"value-%04d-" % i + b"x" * 40) for i in range(1000)]

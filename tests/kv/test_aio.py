@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 import lapse.kv.aio
-from lapse.errors import InvalidValue, StoreClosed, Unsupported
+from lapse.errors import DatabaseUnavailable, InvalidValue, StoreClosed, Unsupported
+from lapse.kv.slatedb.engine import Limit
+from lapse.kv.url import parse
 from tests.kv.conftest import Opener
 
 HOUR = timedelta(hours=1)
@@ -127,3 +129,50 @@ def test_a_closed_store_ends_its_scans_with_an_error(opener: Opener) -> None:
         assert [row async for row in ended] == []
 
     asyncio.run(close_in_the_middle())
+
+
+class TestLimit:
+    """Of a call into SlateDB."""
+
+    def test_a_call_without_an_answer_is_an_error(self) -> None:
+        async def run() -> None:
+            with pytest.raises(DatabaseUnavailable, match="no answer for 0"):
+                await Limit(parse("slatedb:memory:"), 0.02).wait_for(asyncio.sleep(60))
+            await asyncio.sleep(0.05)  # nothing is left that would cancel this task
+
+        asyncio.run(run())
+
+    def test_who_cancels_or_has_a_shorter_limit_is_obeyed(self) -> None:
+        async def run() -> None:
+            limit = Limit(parse("slatedb:memory:"), 60)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await limit.wait_for(asyncio.sleep(60))
+            task = asyncio.create_task(limit.wait_for(asyncio.sleep(60)))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(run())
+
+
+def test_other_tasks_have_their_turn_during_a_scan(opener: Opener) -> None:
+    async def run() -> None:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with await lapse.kv.aio.open(opener.url, default_ttl="1 hour", clock=opener.clock) as store:
+            await store.put_many([(b"k%05d" % i, b"v") for i in range(5000)])
+            task = asyncio.create_task(other())
+            before = turns
+            assert len([row async for row in store.scan()]) == 5000
+            assert turns - before >= 4
+            task.cancel()
+
+    asyncio.run(run())

@@ -14,7 +14,7 @@ from lapse.clock import ManualClock
 from lapse.errors import LapseError
 from lapse.kv import Store, Ttl
 from tests.kv.conftest import Opener, settle
-from tests.kv.faults import bad_block, full, lost_file, small_disk
+from tests.kv.faults import CallCount, bad_block, failing_calls, full, lost_file, small_disk
 
 HOUR = timedelta(hours=1)
 ROWS = 50_000
@@ -146,3 +146,35 @@ def test_an_ordinary_purge_on_a_full_disk_says_what_it_did(
         assert store.purge().purged == left
         assert keys_of(store) == staying
         store.close()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("within", [None, "20 seconds"])
+def test_a_purge_may_fail_at_any_call_into_the_engine(
+    opener: Opener, clock: ManualClock, within: str | None, before: bool
+) -> None:
+    """At each in turn. No live row goes, nothing that was removed is said to be there, and the next purge takes the
+    rest: rows that are known by their keys, and rows that must be looked for."""
+    store = opener()
+    staying = {b"stays%04d" % number for number in range(1500)}
+    store.put_many([(found, b"v" * 20) for found in staying], ttl=Ttl.NO_EXPIRY)
+    step = 1 if opener.kind.engine == "rocksdb" else 7 if within else 3  # SlateDB is asked again and again
+    for fails in range(1, 1000, step):
+        store.put_many([(b"soon%04d" % number, b"w" * 20) for number in range(1200)], ttl="1 hour")
+        store.put(b"stays0007x", b"w", ttl="10 minutes")
+        clock.advance(HOUR)
+        calls = CallCount(fails, before=before)
+        purged = 0
+        with failing_calls(store, calls), suppress(LapseError):
+            purged = store.purge(within=within).purged
+        assert keys_of(store) == staying, calls.made
+        left = len(list(store.scan(include_expired=True))) - len(staying)
+        assert left <= 1201 - purged, calls.made
+        result = store.purge()
+        assert (result.purged, result.complete, result.left) == (left, True, 0), calls.made
+        assert {found for found, _ in store.scan(include_expired=True)} == staying
+        if not calls.has_failed:
+            break
+    assert len(calls.made) < fails
+    assert fails > 10
+    assert store.purge(within="30 seconds").complete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,38 @@ class TestWhoMayOpen:
             opener()
         clock.set(START)
         opener().close()
+
+    def test_after_a_failed_open_the_engine_is_shut_down(self, opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Late, after the engine has a writer, which works in threads of its own."""
+        opener().close()
+        overwrite_own_key(opener, DEFAULT_TTL_KEY, b"soon")
+        closing = count_closing(opener.kind, monkeypatch)
+        with pytest.raises(StoreError, match="default TTL"):
+            opener()
+        assert closing["opened"] == closing["closed"] > 0
+        overwrite_own_key(opener, DEFAULT_TTL_KEY, b"1 hour")
+        assert opener().default_ttl == HOUR
+
+
+def count_closing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the engine is opened for writing, and closed, from now on."""
+    counted = Counter[str]()
+    if kind.engine == "rocksdb":
+        from lapse.kv.rocksdb.calls import Handle
+        from lapse.kv.rocksdb.engine import open_database as make
+
+        close = Handle.close
+        monkeypatch.setattr(Handle, "close", lambda self: counted.update(["closed"]) or close(self))
+        # The database and Lapse's family in it, both of which are closed.
+        place = "lapse.kv.rocksdb.opening.open_database"
+        monkeypatch.setattr(place, lambda *args: counted.update(opened=2) or make(*args))
+        return counted
+    from slatedb import uniffi as slatedb
+
+    build, shutdown = slatedb.DbBuilder.build, slatedb.Db.shutdown
+    monkeypatch.setattr(slatedb.DbBuilder, "build", lambda self: counted.update(["opened"]) or build(self))
+    monkeypatch.setattr(slatedb.Db, "shutdown", lambda self: counted.update(["closed"]) or shutdown(self))
+    return counted
 
 
 def test_a_row_that_is_no_row_is_an_error_and_not_purged(opener: Opener) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,43 @@ class TestCallers:
                 with pytest.raises(InvalidValue, match="must be bytes, not Odd"):
                     write(key, value)
         assert list(store.scan()) == []
+
+    def test_a_ttl_of_a_class_that_uses_the_store(self, store: Store) -> None:
+        class Asks:
+            def utcoffset(self, moment: object) -> timedelta:
+                thread = threading.Thread(target=store.put, args=(b"by another thread", b"v"))
+                thread.start()
+                thread.join(20)
+                assert not thread.is_alive()
+                return timedelta(0)
+
+            def __hash__(self) -> int:
+                self.utcoffset(None)
+                return 7
+
+        class Text(Asks, str):
+            pass
+
+        class Length(Asks, timedelta):
+            pass
+
+        class Zone(Asks, tzinfo):
+            def dst(self, moment: object) -> None:
+                return None
+
+            def tzname(self, moment: object) -> str:
+                return "odd"
+
+        for ttl in (Text("1 hour"), Length(hours=1), (START + HOUR).replace(tzinfo=Zone())):
+            store.put(b"a", b"v", ttl)
+            store.put_many([(b"b", b"v")], ttl)
+            store.put_many([(b"c", b"v", ttl), (b"d", b"v")])
+            with store.batch() as batch:
+                batch.put(b"e", b"v", ttl)
+            store.touch(b"a", ttl)
+            for key in (b"a", b"b", b"c", b"e"):
+                meta = store.meta(key)
+                assert meta is not None and meta.expires == START + HOUR
 
     def test_a_ttl_counts_from_the_last_row_of_a_slow_source(self, store: Store, clock: ManualClock) -> None:
         def slow() -> Iterator[tuple[bytes, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,26 +11,11 @@ import lapse.kv
 from lapse.clock import ManualClock
 from lapse.errors import DatabaseUnavailable, Fenced, InvalidValue, LapseError, NotFound, StoreLocked
 from lapse.kv import Purger, PurgerConfig
-from tests.kv import s3_server
 from tests.kv.conftest import START, settle
-from tests.kv.s3_server import BUCKET, KEY_ID, SECRET, Bucket
+from tests.kv.s3_server import BUCKET, Bucket
 
 URL = f"slatedb:s3://{BUCKET}/some/prefix"
 ROWS = [(b"k%03d" % i, b"payload-%03d" % i) for i in range(100)]
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    with s3_server.serving() as bucket:
-        for name, value in {
-            "AWS_ENDPOINT": bucket.endpoint,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        yield bucket
 
 
 def test_rows_live_and_die_in_a_bucket(bucket: Bucket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -93,6 +94,7 @@ def test_tables_and_stores_share_one_worker_and_its_registry(urls: list[str], tm
         assert all(url in shown for url in urls)
         assert 'href="/stores"' in get(address)[1]
         reports = {each["store"]: each for each in json.loads(get(f"{address}api/v1/stores")[1])}
+        assert "T" in reports[urls[0]]["at"]
         assert reports[urls[0]]["state"] == "purged" and reports[urls[0]]["purged"] == len(ROWS)
     worker.wait_for("has stopped")
 
@@ -126,8 +128,10 @@ def _open_between_purges(url: str) -> Iterator[lapse.kv.Store]:
 
 def test_a_store_that_is_not_there_does_not_stop_the_others(urls: list[str], tmp_path: Path) -> None:
     missing = f"rocksdb:{tmp_path / 'missing'}"
-    with working("--kv", missing, *options(urls[:1])) as worker:
+    with working("--kv", missing, *options(urls[:1]), "--listen", "127.0.0.1:0") as worker:
+        address = worker.address()
         assert "there is no store" in worker.wait_for(f"store {missing} was not purged")
+        assert math.isnan(metric(address, "lapse_kv_backlog_rows", missing)), "it was not looked at"
         worker.wait_for(f"store {urls[0]}: {len(ROWS)} rows purged")
     assert not (tmp_path / "missing").exists()
 

@@ -206,3 +206,40 @@ def test_another_ttl_for_every_row(store: Store, clock: ManualClock) -> None:
             store.purge()
             assert [key for key, _ in store.scan(include_expired=True)] == expected
         assert expected == [b"k%04d" % i for i in range(count // 3 * 2, count)]
+
+
+class TestPutMany:
+    """Rows are written in the order of their keys; nothing of that shows."""
+
+    def test_of_rows_with_one_key_the_last_wins(self, store: Store) -> None:
+        store.put_many([(b"b", b"1"), (b"a", b"2"), (b"b", b"0"), (b"a", b"1")])
+        assert list(store.scan()) == [(b"a", b"1"), (b"b", b"0")]
+        store.put_many([(b"b", b"5", "1 hour"), (b"a", b"4", HOUR), (b"b", b"3", "2 hours")])
+        assert list(store.scan()) == [(b"a", b"4"), (b"b", b"3")]
+        meta = store.meta(b"b")
+        assert meta is not None and meta.remaining == 2 * HOUR
+
+    def test_rows_of_any_kind_and_length(self, store: Store, clock: ManualClock) -> None:
+        rows: list[Any] = [(b"c", b"1"), [b"b", b"2", "1 hour"], iter((b"a", b"3")), (b"c", b"4", "1 hour")]
+        assert store.put_many(rows, ttl="2 hours") == 4
+        clock.advance(HOUR)
+        assert list(store.scan()) == [(b"a", b"3")]
+
+    def test_a_bad_row_anywhere_writes_none(self, store: Store) -> None:
+        class Key(bytes):
+            pass
+
+        bad: list[Any] = [
+            (b"", b"v"),
+            (b"k",),
+            (b"k", b"v", "1 hour", b""),
+            ("k", b"v"),
+            (Key(b"k"), b"v"),
+            (b"k", "v"),
+        ]
+        bad += [(b"k", bytearray(b"v")), (b"k", b"v", -HOUR), (b"k", b"v", []), (b"x" * 65_536, b"v"), 7, (None, b"v")]
+        for row in bad:
+            for rows in ([row], [(b"z", b"v"), row], [row, (b"z", b"v", "1 hour")]):
+                with pytest.raises((InvalidValue, TypeError)):
+                    store.put_many(rows)
+        assert list(store.scan()) == []

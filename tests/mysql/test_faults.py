@@ -12,11 +12,13 @@ from datetime import timedelta
 from time import monotonic, sleep
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Engine as Database
+from sqlalchemy.engine import ExceptionContext
 
 from lapse.app import Lapse
 from lapse.clock import ManualClock
-from lapse.engines.base import Batch, Declared, Deleter
+from lapse.engines.base import Batch, BoundPolicy, Deleter
 from lapse.engines.mysql.delete import MysqlDeleter
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.session import Flavour
@@ -44,7 +46,7 @@ def engine(request: pytest.FixtureRequest, h: Harness) -> Iterator[MysqlEngine]:
 def _deleter(engine: MysqlEngine, table: str = "events") -> Deleter:
     policy = Policy(column="ts", interval=Interval(micros=DAY))
     with engine.connection() as connection:
-        declared = Declared(table=engine.describe(connection, TableName(table)), policy=policy)
+        declared = BoundPolicy(table=engine.describe(connection, TableName(table)), policy=policy)
         cutoff = engine.now(connection)
         target = engine.target(connection, declared, cutoff)
         (span,) = engine.split(connection, target, 1)
@@ -86,17 +88,59 @@ def test_a_row_renewed_meanwhile_survives(h: Harness, engine: MysqlEngine, serve
     _expired(h)
     deleter = _deleter(engine)
     deleter._rows_per_expired = 1000.0  # type: ignore[attr-defined] # so that it looks first
-    find = deleter._find  # type: ignore[attr-defined]
+    renewed: list[str] = []
 
-    def renewing(connection: Connection, limit: int) -> object:
-        found = find(connection, limit)
-        server.execute(f"UPDATE events SET ts = {h.at()} WHERE id = 5", database=make_url(h.url).database)
-        return found
+    def renew(connection: object, cursor: object, statement: str, *_: object) -> None:
+        """When the rows were found, and before they are locked or deleted."""
+        if not renewed and ("FOR UPDATE" in statement or "DELETE FROM" in statement):
+            renewed.append(statement)
+            server.execute(f"UPDATE events SET ts = {h.at()} WHERE id = 5", database=make_url(h.url).database)
 
-    deleter._find = renewing  # type: ignore[attr-defined]
-    batch = deleter.step(100, _ignore)
-    assert (batch.deleted, batch.held, batch.skipped) == (9, 0, 0)
+    event.listen(Database, "before_cursor_execute", renew)
+    try:
+        batch = deleter.step(100, _ignore)
+    finally:
+        event.remove(Database, "before_cursor_execute", renew)
+    assert renewed and (batch.deleted, batch.held, batch.skipped) == (9, 0, 0)
     assert h.ids() == [5]
+
+
+def test_keys_stay_on_the_server_unless_a_session_holds_one(h: Harness, server: MariadbServer) -> None:
+    if h.db.engine.features.refuses_to_wait:
+        pytest.skip("what refuses to wait needs no keys")
+    h.sql(f"CREATE TABLE t (id INT PRIMARY KEY, ts {h.backend.instant})")
+    h.sql("INSERT INTO t VALUES " + ", ".join(f"({number}, {h.at(days=-9)})" for number in range(1, 301)))
+    h.sql("ALTER TABLE t TTL = ts + INTERVAL 1 DAY")
+    longest: list[int] = []
+    waits: list[str] = []
+
+    def measure(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if "lapse ttl" in statement:
+            longest.append(len(statement))
+
+    def note(context: ExceptionContext) -> None:
+        if "Lock wait timeout" in str(context.original_exception):
+            waits.append(str(context.statement))
+
+    event.listen(Database, "before_cursor_execute", measure)
+    event.listen(Database, "handle_error", note)
+    try:
+        with server.connect(make_url(h.url).database) as other, other.cursor() as cursor:
+            cursor.execute("START TRANSACTION")
+            cursor.execute("SELECT id FROM t WHERE id = 250 FOR UPDATE")
+            (job,) = h.run("t").jobs
+            assert (job.counts.deleted, job.counts.skipped) == (299, 1)
+            # By the key: a DELETE that read the whole table would have waited for the row of the other session.
+            assert waits == []
+            cursor.execute("ROLLBACK")
+        with_a_list = max(longest)
+        longest.clear()
+        h.sql(f"INSERT INTO t VALUES (1250, {h.at(days=-9)})")
+        assert h.run("t").deleted == 2
+        assert longest and max(longest) < with_a_list
+    finally:
+        event.remove(Database, "before_cursor_execute", measure)
+        event.remove(Database, "handle_error", note)
 
 
 def test_a_checkpoint_that_fails_takes_the_rows_back(h: Harness, engine: MysqlEngine) -> None:
@@ -285,7 +329,7 @@ def test_the_range_of_an_empty_table_is_no_task(h: Harness, engine: MysqlEngine)
     h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts TIMESTAMP(3) NULL)")
     policy = Policy(column="ts", interval=Interval(micros=DAY))
     with engine.connection() as connection:
-        declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
+        declared = BoundPolicy(table=engine.describe(connection, TableName("events")), policy=policy)
         assert engine.split(connection, engine.target(connection, declared, h.now), 4) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.model.interval import DAY, Interval
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -86,7 +86,7 @@ def test_statistics_of_a_large_table_do_not_scan_it(h: Harness) -> None:
     engine = h.db.engine
     policy = Policy(column="ts", interval=Interval(micros=30 * DAY))
     with engine.connection() as connection:
-        declared = Declared(table=engine.describe(connection, TableName("events")), policy=policy)
+        declared = BoundPolicy(table=engine.describe(connection, TableName("events")), policy=policy)
         survey = engine.survey(connection, engine.target(connection, declared, h.now))
     expired, _ = _truth(h)
     assert (survey.exact, survey.newest) == (False, None)

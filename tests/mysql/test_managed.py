@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import make_url
 
+from lapse.engines.mysql import managed
 from lapse.model.blocked import BlockCode
+from lapse.model.interval import Interval
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
 
@@ -121,3 +123,34 @@ def test_a_column_of_another_type_is_repaired_or_named_with_the_statement(h: Har
     server.execute("INSERT INTO events VALUES (1)", database=_name(h))
     assert _stamped(h) == {1: True}
     assert h.run_one().counts.deleted == 0
+
+
+def test_a_trigger_of_an_earlier_version_is_as_good_as_one_of_this(h: Harness, server: MariadbServer) -> None:
+    h.sql("CREATE TABLE events (id INT PRIMARY KEY, n INT) WITH (ttl_expire_after = '1 hour', ttl_guard = 'off')")
+    server.execute(
+        "DROP TRIGGER lapse_events_update",
+        "CREATE TRIGGER lapse_events_update BEFORE UPDATE ON events FOR EACH ROW "
+        + managed._former_update_body(Interval(micros=3_600_000_000), None),
+        database=_name(h),
+    )
+    assert [finding.text for finding in h.db.doctor() if "trigger" in finding.text] == []
+
+
+@pytest.mark.parametrize("zone", ["+00:00", "-07:00"])
+def test_an_update_renews_and_keeps_what_must_stay(h: Harness, server: MariadbServer, zone: str) -> None:
+    h.sql("CREATE TABLE events (id INT PRIMARY KEY, n INT) WITH (ttl_expire_after = '1 hour')")
+    late, early = "'9000-01-01 00:00:00.123456'", "'2000-01-01 00:00:00.654321'"
+    server.execute(
+        f"SET time_zone = '{zone}'",
+        "INSERT INTO events (id, crdb_internal_expiration) VALUES"
+        f" (1, {early}), (2, NULL), (3, {late}), (4, {late}), (5, {early}), (6, NULL), (7, {late}), (8, {early})",
+        "UPDATE events SET n = 1 WHERE id <= 4",
+        f"UPDATE events SET crdb_internal_expiration = {early} WHERE id IN (4, 6)",
+        "UPDATE events SET crdb_internal_expiration = NULL WHERE id = 7",
+        f"UPDATE events SET crdb_internal_expiration = {late} WHERE id = 8",
+        database=_name(h),
+    )
+    assert _stamped(h)[1]
+    rows = h.rows("SELECT id, cast(crdb_internal_expiration AS char) FROM events WHERE id > 1 ORDER BY id")
+    kept = {int(number): None if text is None else f"'{text}'" for number, text in rows}
+    assert kept == {2: None, 3: late, 4: early, 5: early, 6: early, 7: None, 8: late}

@@ -198,6 +198,21 @@ def test_switched_off_ttl_stops_the_job_with_a_reason(rocks: Open, rocks_server:
     assert "rocksdb_enable_ttl_read_filtering is OFF" in (job.reason or "")
 
 
+def test_rows_that_are_archived_are_lapses_job(rocks: Open, rocks_server: MovableServer) -> None:
+    """MyRocks would delete them and keep nothing: its own TTL ends before the first of them is archived."""
+    db = rocks()
+    db.execute(EXPLICIT)
+    assert _durations(rocks_server, db)
+    notices = db.execute("ALTER TABLE t1 SET (ttl_archive = 'table:', ttl_guard = 'off')").notices
+    assert any("archives no rows" in notice for notice in notices)
+    assert not _durations(rocks_server, db)
+    db.execute(f"INSERT INTO t1 VALUES (1, 1, {OLD}), (2, 2, unix_timestamp())")
+    (job,) = db.run("t1").jobs
+    assert (job.path.kind, job.counts.deleted) == (PathKind.PHYSICAL, 1)
+    assert db.execute("SELECT a, lapse_job FROM t1_archive").rows == ((1, job.id),)
+    assert db.undo(job.id).restored == 1
+
+
 def test_a_locked_row_does_not_hold_up_lapses_job(rocks: Open, rocks_server: MovableServer) -> None:
     """MyRocks knows no SKIP LOCKED: the row is isolated, passed by, and taken by the next run."""
     db = rocks()

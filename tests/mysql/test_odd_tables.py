@@ -32,6 +32,21 @@ def test_an_ignored_index_is_not_used(h: Harness, backend: MariadbBackend) -> No
     assert h.run_one().path.kind is PathKind.INDEX
 
 
+@pytest.mark.parametrize("name", ["a*/b", "t*/ FROM victim", "t'*/", "/*+ x", "sel`ect", "t@x"])
+@pytest.mark.parametrize(
+    "key", ["id INT PRIMARY KEY", "id VARCHAR(9) PRIMARY KEY", "id INT NOT NULL, UNIQUE KEY `k*/` (id)"]
+)
+def test_a_name_ends_no_comment_in_a_statement(h: Harness, name: str, key: str) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    h.sql("CREATE TABLE victim (id INT PRIMARY KEY)")
+    h.sql("INSERT INTO victim VALUES (1), (2)")
+    h.sql(f"CREATE TABLE {quoted} ({key}, ts DATETIME) TTL = ts + INTERVAL 1 DAY")
+    h.sql(f"INSERT INTO {quoted} VALUES ('1', {h.at(days=-2)}), ('2', {h.at()})")
+    assert h.run(None).deleted == 1
+    assert [str(row[0]) for row in h.rows(f"SELECT id FROM {quoted}")] == ["2"]
+    assert h.ids("victim") == [1, 2]
+
+
 def test_a_system_versioned_table_says_that_it_keeps_history(h: Harness) -> None:
     if not h.features.keeps_history:
         pytest.skip("no table is system-versioned")

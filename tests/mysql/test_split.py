@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Target
+from lapse.engines.base import BoundPolicy, Target
 from lapse.engines.mysql import forecast, keys, split
 from lapse.engines.mysql.keys import Walk
 from lapse.model.interval import DAY, Interval
@@ -109,7 +109,7 @@ def _large(h: Harness, columns: str, values: str) -> None:
 
 def _target(h: Harness, connection: Connection) -> Target:
     table = h.db.engine.describe(connection, TableName("events"))
-    declared = Declared(table=table, policy=POLICY)
+    declared = BoundPolicy(table=table, policy=POLICY)
     return h.db.engine.target(connection, declared, h.now)
 
 

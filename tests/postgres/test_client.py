@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from lapse.app import Lapse
+from lapse.app.requests import TOLD_SECONDS
+from lapse.runner.worker import TICK_SECONDS
 from tests.conftest import Servers
 from tests.postgres import test_hostile
 from tests.postgres.conftest import VERSIONS
@@ -91,9 +93,9 @@ def test_a_person_declares_runs_and_pauses(stage: Stage) -> None:
 
 def test_the_functions_explain_themselves(stage: Stage) -> None:
     said = _psql(stage, "keeper", "\\df+ lapse_ttl.*")
-    for name in ("set_ttl", "reset_ttl", "run", "pause", "resume", "preview"):
+    for name in ("set_ttl", "reset_ttl", "run", "pause", "resume", "preview", "hold", "release"):
         assert f"|{name}|" in said
-    assert said.count("For the owner of the table; a worker") == 7
+    assert said.count("For the owner of the table; a worker") == 9
     assert "waiting, done or refused" in _psql(stage, "keeper", "\\dv+ lapse_ttl.requests")
 
 
@@ -220,3 +222,94 @@ def test_role_names_are_not_folded(stage: Stage) -> None:
         assert stage.sql("postgres", "SELECT requested_by FROM lapse_ttl.requests") == [(big,)]
     finally:
         stage.sql("postgres", f'DROP OWNED BY "{big}" CASCADE; DROP ROLE "{big}"')
+
+
+def test_rows_are_held_and_released(stage: Stage) -> None:
+    """By the owner of the table; a hold that was asked for is called so until it holds."""
+    _events(stage, "keeper")
+    said = _psql(stage, "keeper", "SELECT lapse_ttl.hold('events', 'id = 1', '2099-01-31 12:00Z', 'case 12')")
+    assert "not held yet" in said
+    look = "SELECT state, held_since IS NULL, condition, reason FROM lapse_ttl.holds"
+    assert stage.sql("keeper", look) == [("requested", True, "id = 1", "case 12")]
+    stage.sql("keeper", "SELECT lapse_ttl.set_ttl('events', 'created_at', '30 days')")
+    stage.sql("keeper", "SELECT lapse_ttl.resume('events'), lapse_ttl.run('events')")
+    _work(stage)
+    assert stage.sql("keeper", look) == [("held", False, "id = 1", "case 12")], _answers(stage, "keeper")
+    ((number, by, until),) = stage.sql("keeper", "SELECT hold_id, asked_by, until FROM lapse_ttl.holds")
+    assert (by, str(until)[:16]) == (stage.role("keeper"), "2099-01-31T12:00")
+    assert stage.sql("keeper", "SELECT count(*) FROM events") == [(2,)]
+
+    assert stage.sql("mallory", "SELECT * FROM lapse_ttl.holds") == []
+    assert "no hold" in _psql(stage, "mallory", f"SELECT lapse_ttl.release({number})")
+    stage.sql("keeper", f"GRANT USAGE ON SCHEMA keeper TO {stage.role('mallory')}")
+    assert "must be owner" in _psql(stage, "mallory", "SELECT lapse_ttl.hold('keeper.events')")
+    _psql(stage, "mallory", "CREATE TABLE bait (id INTEGER)")
+    forged = f"('release', 'mallory.bait'::regclass, '{{\"hold\": {number}}}')"
+    _psql(stage, "mallory", f"INSERT INTO lapse_ttl.lapse_request (command, relation, arguments) VALUES {forged}")
+    _work(stage)
+    assert [state for _, state, _ in _answers(stage, "mallory")] == ["refused"]
+
+    _psql(stage, "keeper", f"SELECT lapse_ttl.release({number})", "SELECT lapse_ttl.run('events')")
+    _work(stage)
+    assert stage.sql("keeper", "SELECT state FROM lapse_ttl.holds") == [("released",)]
+    assert stage.sql("keeper", "SELECT id FROM events") == [(2,)]
+    assert "no hold" in _psql(stage, "keeper", f"SELECT lapse_ttl.release({number})")
+
+
+def test_a_hold_that_cannot_be_is_refused(stage: Stage) -> None:
+    _events(stage, "keeper")
+    for call in ("'events', 'id = '", "'events', 'id = pg_sleep(5)'", "'events', NULL, '2001-01-01'"):
+        _psql(stage, "keeper", f"SELECT lapse_ttl.hold({call})")
+    _work(stage)
+    assert [state for _, state, _ in _answers(stage, "keeper")] == ["refused"] * 3
+    assert stage.sql("keeper", "SELECT * FROM lapse_ttl.holds") == []
+
+
+def test_a_catalog_with_older_functions_gets_the_new_ones(stage: Stage) -> None:
+    """From its owner; another role that uses it is told."""
+    stage.sql(
+        "keeper",
+        "DROP FUNCTION lapse_ttl.hold, lapse_ttl.release; DROP VIEW lapse_ttl.holds;"
+        "DELETE FROM lapse_ttl.lapse_meta WHERE name = 'client_version';"
+        "ALTER TABLE lapse_ttl.lapse_request DROP CONSTRAINT lapse_request_command_check;"
+        "ALTER TABLE lapse_ttl.lapse_request ADD CONSTRAINT lapse_request_command_check CHECK (command = 'run')",
+    )
+    role = stage.role("alice")
+    stage.sql("keeper", f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lapse_ttl TO {role}")
+    with Lapse(stage.url("alice")) as db:
+        (found,) = [each for each in db.doctor() if "older version" in each.text]
+    assert str(found.fix) == f"run `lapse doctor URL` as {stage.role('keeper')}, which owns the schema"
+    with Lapse(stage.url("keeper")) as db:
+        assert not [each for each in db.doctor() if "older version" in each.text]
+    _events(stage, "keeper")
+    assert "not held yet" in _psql(stage, "keeper", "SELECT lapse_ttl.hold('events')")
+
+
+def test_a_worker_is_told_of_requests_by_the_look_it_takes_anyway(stage: Stage) -> None:
+    _events(stage, "keeper")
+    with Lapse(stage.url("keeper")) as db:
+        db.catalog.install()
+        worker = db.worker()
+        scheduler, (desk,) = worker._scheduler, worker.others
+        for _ in range(2):
+            worker.look(lambda tick: None)
+        assert (scheduler.knows_requests, scheduler.has_requests, desk.pause()) == (True, False, TOLD_SECONDS)
+        _psql(stage, "keeper", "SELECT lapse_ttl.preview('events', 'created_at', '30 days')")
+        worker.look(lambda tick: None)
+        assert (scheduler.has_requests, desk._woken.is_set()) == (True, True)
+        desk.run_once()
+        assert [state for _, state, _ in _answers(stage, "keeper")] == ["done"]
+        worker.look(lambda tick: None)
+        assert not scheduler.has_requests
+
+
+def test_a_worker_that_cannot_look_for_requests_any_more_goes_on(stage: Stage) -> None:
+    with Lapse(stage.url("keeper")) as db:
+        db.catalog.install()
+        worker = db.worker()
+        for _ in range(2):
+            worker.look(lambda tick: None)
+        stage.sql("keeper", "DROP TABLE lapse_ttl.lapse_request CASCADE")
+        looks = [worker.look(lambda tick: None) for _ in range(3)]
+        assert looks[1:] == [TICK_SECONDS] * 2
+        assert (worker._scheduler.knows_requests, worker.others[0].is_told) == (False, False)

@@ -234,6 +234,8 @@ def test_reading_takes_a_fixed_number_of_statements(h: Harness, client: psycopg.
         return len(seen)
 
     h.events()
+    client.execute("CREATE TABLE t (id INTEGER, ts TIMESTAMPTZ)")
+    client.execute(f"COMMENT ON TABLE t IS '{PROPOSAL}'")
     h.db.comments()
     few = statements()
     for number in range(20):

@@ -184,6 +184,40 @@ def test_a_managed_column_that_is_stamped_in_another_way_blocks(
     h.db.doctor(repair=True)
     h.advance(hours=2)
     assert h.db.run("events").deleted == 20
+    assert "crdb_internal_expiration < (now() + '24:00:00'" in str(
+        h.rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'lapse_ttl_update'")
+    )
+
+
+@pytest.mark.parametrize(
+    "duration",
+    ["100 years 1 second", "1 year 2 days 03:04:05.678", "3 months', ttl_renew_every = '1 hour"],
+)
+def test_doctor_knows_its_own_triggers_and_no_other(each: Harness, client: psycopg.Connection, duration: str) -> None:
+    """By what they are called for, too, in whatever way the session's settings have the server write it."""
+    each.sql(
+        f"CREATE TABLE events (id INTEGER, at DATE) PARTITION BY RANGE (at) WITH (ttl_expire_after = '{duration}')"
+    )
+    each.sql("CREATE TABLE one PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')")
+
+    def said() -> list[str]:
+        return [finding.text for finding in each.db.doctor() if finding.level == "problem"]
+
+    assert said() == []
+    definition = str(
+        each.rows(
+            "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'lapse_ttl_update'"
+            " AND tgrelid = 'events'::regclass"
+        )[0][0]
+    )
+    with psycopg.connect(each.url, autocommit=True) as owner:
+        for changed in ("<= ", "> "):
+            owner.execute("DROP TRIGGER lapse_ttl_update ON events")
+            owner.execute(definition.replace("< ", changed).encode())
+            assert "trigger lapse_ttl_update" in "".join(said())
+        owner.execute("DROP TRIGGER lapse_ttl_update ON events")
+        owner.execute(definition.encode())
+        assert said() == [] or "batch function" in said()[0]
 
 
 def test_a_column_made_again_under_its_name_waits_for_a_person_whatever_is_repaired(each: Harness) -> None:

@@ -69,6 +69,15 @@ def test_a_locked_parent_only_delays_the_drop(h: Harness) -> None:
     assert h.ids() == [5, 7]
 
 
+def test_a_declaration_locks_no_partition(h: Harness) -> None:
+    """A stock server has room for the locks of some thousands."""
+    create(h, ttl="")
+    with psycopg.connect(h.url) as other:
+        other.execute("LOCK TABLE p1 IN ACCESS EXCLUSIVE MODE")
+        h.sql("ALTER TABLE events TTL = ts + INTERVAL 14 DAY")
+    assert [str(stored.table) for stored in h.db.policies()] == ["public.events"]
+
+
 def test_foreign_keys_keep_partitions_from_being_dropped(h: Harness) -> None:
     h.sql(
         "CREATE TABLE events (id INTEGER, ts TIMESTAMPTZ NOT NULL, PRIMARY KEY (id, ts)) PARTITION BY RANGE (ts)"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import paths
 from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
@@ -31,7 +31,7 @@ def plans_of(h: Harness, path: Path, calls: Callable[[PostgresDeleter], str], cu
     with engine.connection() as connection:
         table = engine.describe(connection, TableName("events"))
         policy = h.db.policies()[0].policy
-        target = engine.target(connection, Declared(table=table, policy=policy), h.now, path=path)
+        target = engine.target(connection, BoundPolicy(table=table, policy=policy), h.now, path=path)
         span = engine.split(connection, target, 1)[0] if path.kind is PathKind.PHYSICAL else KeyRange()
         deleter = engine.deleter(target, span, cursor)
         assert isinstance(deleter, PostgresDeleter)

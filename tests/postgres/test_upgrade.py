@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import psycopg
@@ -19,6 +20,9 @@ dropped whole (readings, one leaf in another schema), rules of partitions in a c
 row security (invites), a policy in a comment (notes).
 """
 RAN = {"events", "invites", "notes", "readings", "sessions", "tokens", "visits"}
+
+FUNCTION = "dc5f80dc22dd7146b010785f9e61d0a7eb6eba63339d13d86d2b559e9ca576e1"
+"""The batch function of a plain policy, as released, without the number of its table."""
 
 
 @pytest.fixture
@@ -112,3 +116,15 @@ def test_an_older_catalog_on_a_changed_table_arms_nothing(old: Harness) -> None:
         assert old.run(table).failed
         assert old.ids(table) == rows
         assert old.db.policy(table).armed is None
+
+
+def test_the_batch_function_of_a_plain_policy_is_the_released_one(h: Harness) -> None:
+    """By its text a function is known to be Lapse's: with another one, every table of an upgraded database is blocked
+    until its owner repairs it. A change needs a way to renew them all."""
+    h.sql("CREATE TABLE public.events (id bigint PRIMARY KEY, ts timestamptz)")
+    h.sql("ALTER TABLE public.events TTL = ts + INTERVAL 1 DAY")
+    ((oid, text),) = h.rows(
+        "SELECT c.oid, p.prosrc FROM pg_class c JOIN pg_proc p ON p.proname = 'lapse_ttl_' || c.oid"
+        " WHERE c.relname = 'events'"
+    )
+    assert sha256(str(text).replace(str(oid), "N").encode()).hexdigest() == FUNCTION

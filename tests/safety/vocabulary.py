@@ -415,6 +415,8 @@ class MariadbVocabulary(ServerVocabulary):
             )
         ) as client:
             cursor = client.cursor()
+            if self._is_in_use(cursor):
+                return None
             cursor.execute("SET lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, time_zone = '+00:00'")
             try:
                 cursor.execute("LOCK TABLES events WRITE")
@@ -429,10 +431,16 @@ class MariadbVocabulary(ServerVocabulary):
             cursor.execute("SELECT id FROM events")
             return {row[0] for row in cursor.fetchall()}
 
+    def _is_in_use(self, cursor: pymysql.cursors.Cursor) -> bool:
+        """Known without waiting; `LOCK TABLES` then asks again."""
+        return False
+
 
 class MysqlVocabulary(MariadbVocabulary):
-    """Less of it: nothing is replaced in one statement."""
+    """Less of it: nothing is replaced in one statement. What differs from MariaDB is the schema, not the engine's way
+    through a job, so fewer places are tried in one."""
 
+    stride, examples = 61, 4
     managed = "DATETIME(6)"
 
     def blocking(self, kind: str) -> Mapping[str, Statements]:
@@ -441,6 +449,26 @@ class MysqlVocabulary(MariadbVocabulary):
             for name, done in super().blocking(kind).items()
             if name != "replaced"
         }
+
+    def _is_in_use(self, cursor: pymysql.cursors.Cursor) -> bool:
+        """MySQL waits for a second at least where MariaDB does not wait at all."""
+        cursor.execute(
+            "SELECT count(*) FROM performance_schema.metadata_locks WHERE OBJECT_SCHEMA = DATABASE()"
+            " AND OBJECT_NAME = 'events' AND OWNER_THREAD_ID <> PS_CURRENT_THREAD_ID()"
+        )
+        return bool(cursor.fetchall()[0][0])
+
+    def harmless(self, kind: str) -> Mapping[str, Statements]:
+        """MySQL counts temporary tables among those that were made, and a table which was empty when Lapse last looked
+        has no row to be told by: one that is truncated after that may be another one."""
+        names = self._names(kind)
+        columns = ", ".join(f"{name} VARCHAR(40) PATH '$[{at}]'" for at, name in enumerate(names.split(", ")))
+        loaded = [
+            f"SET @rows_of = (SELECT json_arrayagg(json_array({names})) FROM events)",
+            "TRUNCATE TABLE events",
+            f"INSERT INTO events ({names}) SELECT {names} FROM json_table(@rows_of, '$[*]' COLUMNS ({columns})) AS r",
+        ]
+        return {**super().harmless(kind), "emptied and loaded again": loaded}
 
     def _managed_changes(self) -> Mapping[str, Statements]:
         body = "BEFORE UPDATE ON events FOR EACH ROW SET NEW.id = NEW.id"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lapse.app.result import Result, Stream
     from lapse.app.session import Session
     from lapse.app.status import TableStatus
-    from lapse.ddl import CONVERT_TARGETS, ConvertResult, convert
+    from lapse.ddl.convert import CONVERT_TARGETS, ConvertResult, convert
     from lapse.runner.comments import CommentProblem
     from lapse.runner.events import Listener
     from lapse.runner.promise import Health
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Background": "lapse.app.background",
-    "CONVERT_TARGETS": "lapse.ddl",
+    "CONVERT_TARGETS": "lapse.ddl.convert",
     "CommentProblem": "lapse.runner.comments",
-    "ConvertResult": "lapse.ddl",
+    "ConvertResult": "lapse.ddl.convert",
     "Finding": "lapse.app.doctor",
     "Forecast": "lapse.app.forecast",
     "HISTORY_LIMIT": "lapse.app.observation",
@@ -48,7 +48,7 @@ _MODULES = {
     "Session": "lapse.app.session",
     "Stream": "lapse.app.result",
     "TableStatus": "lapse.app.status",
-    "convert": "lapse.ddl",
+    "convert": "lapse.ddl.convert",
     "read_file": "lapse.app.policyfile",
 }
 """A name brings along what it needs, and no more: `lapse sql` loads neither the runner nor the doctor."""

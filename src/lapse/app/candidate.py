@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from lapse.app.forecast import DAY, FORECAST_DAYS, Forecast, ForecastDay
 from lapse.app.preview import LOOK_SECONDS, Preview, preview
-from lapse.engines.base import Consequences, Declared, Engine, Survey
+from lapse.engines.base import BoundPolicy, Consequences, Engine, Survey
 from lapse.errors import Interrupted, InvalidValue, NotFound, TooSlow, UsageError, ZoneMissing
 from lapse.model import interval, parameters
 from lapse.model.hold import HeldTerm
@@ -127,7 +127,7 @@ def previews(
     return found
 
 
-def _with_new_column(engine: Engine, connection: Connection, declared: Declared) -> Preview:
+def _with_new_column(engine: Engine, connection: Connection, declared: BoundPolicy) -> Preview:
     """A managed column that is not there yet: every row gets the whole TTL when it is added."""
     table, after = declared.table, declared.policy.expire_after
     assert after is not None
@@ -152,7 +152,7 @@ def _with_new_column(engine: Engine, connection: Connection, declared: Declared)
     )
 
 
-def _all_at_once(declared: Declared, rows: int, now: datetime, at: datetime) -> Forecast:
+def _all_at_once(declared: BoundPolicy, rows: int, now: datetime, at: datetime) -> Forecast:
     def expires_on(number: int) -> bool:
         return timedelta(0) < at - (now + DAY * number) <= DAY
 

@@ -13,9 +13,7 @@ from lapse._version import __version__
 from lapse.app.health import PolicyHealth
 from lapse.app.observation import Observation
 from lapse.app.observer import Observer
-from lapse.app.progress import JobProgress
-from lapse.engines.base import Footprint
-from lapse.errors import CatalogMissing, LapseError
+from lapse.errors import LapseError
 from lapse.metrics import DEFAULT_LABEL, Definition, family
 from lapse.model.job import ACTIVE_STATUSES, JobStatus, TaskStatus
 from lapse.runner.promise import Health
@@ -38,10 +36,8 @@ class CatalogCollector:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield _gauge(metrics.BUILD_INFO, [((__version__, self._observer.engine.name), 1)])
         try:
-            with self._observer.observe() as seen:
-                families = list(_read(seen))
-        except CatalogMissing:
-            families = []
+            with self._observer.observe(may_be_empty=True) as seen:
+                families = [*([] if seen.is_empty else _read(seen)), *_undeclared(seen)]
         except LapseError:
             yield _gauge(metrics.DATABASE_UP, [((), 0)])
             return
@@ -55,12 +51,15 @@ def _read(seen: Observation) -> Iterator[GaugeMetricFamily]:
     middle = before + (datetime.now(UTC) - before) / 2
     yield _gauge(metrics.CLOCK_OFFSET, [((), (now - middle).total_seconds())])
     yield _gauge(metrics.CLOCK_HELD, [((), float(seen.settings.clock_hold is not None))])
-    known = [reading for reading in seen.gauges if reading.value is not None]
-    yield _gauge(metrics.PRESSURE, [((reading.name,), reading.pressure) for reading in known])
+    worst: dict[str, float] = {}
+    for reading in seen.gauges:
+        if reading.value is not None:
+            worst[reading.name] = max(reading.pressure, worst.get(reading.name, 0.0))
+    yield _gauge(metrics.PRESSURE, [((name,), pressure) for name, pressure in worst.items()])
     yield from _fleet(seen.workers_alive)
     yield from _jobs(seen)
     yield from _tables(seen.healths)
-    yield from _per_table(seen.healths, seen.progress, seen.sizes)
+    yield from _per_table(seen)
 
 
 def _fleet(workers_alive: dict[str, bool]) -> Iterator[GaugeMetricFamily]:
@@ -93,14 +92,20 @@ def _tables(healths: list[PolicyHealth]) -> Iterator[GaugeMetricFamily]:
     yield _gauge(metrics.WATERMARK_DELAY, [((name,), delays[name]) for name in (*dict(DELAYS), MORE)])
 
 
+def _undeclared(seen: Observation) -> Iterator[GaugeMetricFamily]:
+    """Nothing where the database has none: most have no TTL of their own."""
+    found = Counter("not_followed" if each.untrusted else "other_zone" for each in seen.undeclared)
+    if found:
+        yield _gauge(metrics.NATIVE_TABLES, [((state,), count) for state, count in found.items()])
+
+
 def _delay(health: PolicyHealth) -> str:
     hours = health.lateness.total_seconds() / 3600
     return next((name for name, most in DELAYS if hours <= most), MORE)
 
 
-def _per_table(
-    healths: list[PolicyHealth], running: list[JobProgress], sizes: dict[int, Footprint]
-) -> Iterator[GaugeMetricFamily]:
+def _per_table(seen: Observation) -> Iterator[GaugeMetricFamily]:
+    healths, running, sizes = seen.healths, seen.progress, seen.sizes
     labels = {each.stored.id: label_of(each) for each in healths}
 
     def gauge(
@@ -126,6 +131,12 @@ def _per_table(
     active = ((p.job.policy_id, sum(s.task.status is TaskStatus.RUNNING for s in p.tasks)) for p in running)
     yield gauge(metrics.ACTIVE_TASKS, [*((h.stored.id, 0) for h in healths), *active], sum)
     yield gauge(metrics.INSERT_ROWS, ((key, size.inserted) for key, size in sizes.items()), sum)
+    exports = seen.exports.items()
+    yield gauge(metrics.ARCHIVED_ROWS, ((key, kept.rows) for key, (kept, _) in exports), sum)
+    yield gauge(metrics.ARCHIVED_BYTES, ((key, kept.bytes) for key, (kept, _) in exports), sum)
+    yield gauge(metrics.EXPORT_WAITING, ((key, state.waiting) for key, (_, state) in exports), sum)
+    yield gauge(metrics.EXPORT_FAILING, ((key, float(state.problem is not None)) for key, (_, state) in exports), max)
+    yield gauge(metrics.LAST_EXPORT, ((key, _timestamp(state.exported_at)) for key, (_, state) in exports), min)
 
 
 def label_of(health: PolicyHealth) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from lapse.app.nearby import suggesting_tables
-from lapse.catalog import Catalog, holds, jobs, policies
+from lapse.catalog import Catalog, holds, jobs, ledger, policies
 from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.schema import NAME_LENGTH
 from lapse.ddl.names import parse_table_name
 from lapse.errors import NotFound, PolicyConflict, TableNotFound
+from lapse.model.actor import acting_user, current_actor
 from lapse.model.hold import Hold
 from lapse.model.job import Job
+from lapse.model.ledger import Kind
 from lapse.model.policy import PAUSED_BY_POLICY, PolicyChange
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
@@ -84,6 +86,8 @@ class Control:
                 if stored.cleared_at is not None:
                     continue
                 policies.set_guard(connection, stored.id, cleared_at=now)
+                said = {"by": "confirmation"} | ({"reason": stored.held} if stored.held else {})
+                ledger.record(connection, Kind.CONFIRMED, now=now, table=stored.table, after=said)
                 if stored.held is not None:
                     for part in policies.list_tables(connection, stored.id):
                         policies.set_next_run(connection, part.id, None)
@@ -95,6 +99,8 @@ class Control:
             policies.end_grace(connection, stored.id)
             for part in policies.list_tables(connection, stored.id):
                 policies.set_next_run(connection, part.id, None)
+            now = self._engine.now(connection)
+            ledger.record(connection, Kind.REQUESTED, now=now, table=stored.table)
 
     def pause(self, stored: StoredPolicy) -> None:
         self._set_pause(stored, True)
@@ -135,8 +141,12 @@ class Control:
             return holds.holds_on(bound, self._engine.now(connection))
 
     def _who(self, connection: Connection) -> str:
-        """The database's role where there are roles, otherwise the operating system's user."""
-        return self._engine.role(connection) or getpass.getuser()
+        """The visitor of the console, or another user that this is done for, and the database's role, where there are
+        roles; otherwise the operating system's user."""
+        role, user = self._engine.role(connection), acting_user()
+        if user is None:
+            return role or current_actor().user
+        return (user if role is None else f"{user} as {role}")[:NAME_LENGTH]
 
     def control(self, job_id: int, action: JobAction) -> Job:
         with self._catalog.writing() as connection:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -22,7 +22,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.clock import Clock
 from lapse.ddl.names import parse_table_name
 from lapse.engines import open_engine
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.errors import (
     CatalogMissing,
     DatabaseUnavailable,
@@ -36,15 +36,20 @@ from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.hold import Hold
 from lapse.model.job import Job
+from lapse.model.ledger import Entry, Head, Verdict
 from lapse.model.statement import JobAction
+from lapse.model.table import TableName
 
 if TYPE_CHECKING:
     from lapse.app import policyfile
+    from lapse.app.archiving import ArchivedJob
     from lapse.app.background import Background
     from lapse.app.candidate import Candidate
     from lapse.app.control import Control
     from lapse.app.doctor import Finding
     from lapse.app.forecast import Forecast
+    from lapse.app.ledger import LedgerReader
+    from lapse.app.ledger_keys import KeyHistory
     from lapse.app.notifying import Notifier
     from lapse.app.policyfile import Plan, PolicyFile, Problem
     from lapse.app.preview import Preview
@@ -53,12 +58,14 @@ if TYPE_CHECKING:
     from lapse.metrics import Metrics
     from lapse.runner.events import Listener
     from lapse.runner.jobs import JobKeeper
+    from lapse.runner.restoring import Progress, Restored
     from lapse.runner.service import Service
     from lapse.runner.worker import RunResult, Worker
 
 PACE_JOBS = 50
 """The pace of a table is that of its last jobs, of at most this many."""
 
+LEDGER_LIMIT = 50
 FIRST_RUNS_TOLD = 50
 """More tables than this are not looked at again after they were declared together: the plan has told what it knows."""
 
@@ -99,6 +106,12 @@ class Lapse(Observer):
         from lapse.app.control import Control
 
         return Control(self.catalog, self._keeper)
+
+    @cached_property
+    def _ledger(self) -> LedgerReader:
+        from lapse.app.ledger import LedgerReader
+
+        return LedgerReader(self.catalog)
 
     def __enter__(self) -> Lapse:
         self._is_entered = True
@@ -246,7 +259,7 @@ class Lapse(Observer):
             declared = self._declared(connection, stored)
             return Forecaster(self.engine, declared, days=days, ttl=wanted).look(connection, exact=exact)[0]
 
-    def _declared(self, connection: Connection, stored: StoredPolicy) -> list[Declared]:
+    def _declared(self, connection: Connection, stored: StoredPolicy) -> list[BoundPolicy]:
         parts = policies.list_tables(connection, stored.id)
         return [self._keeper.declared(connection, stored, part.name_in(stored.table)) for part in parts]
 
@@ -386,6 +399,97 @@ class Lapse(Observer):
         """Those that keep rows now; `ended` lists all that there ever were."""
         return self._control.holds() if ended else self._control.holds_on()
 
+    def ledger(self, table: str | None = None, *, limit: int = LEDGER_LIMIT, before: int | None = None) -> list[Entry]:
+        """What was done, newest first: to one table, or to all and to settings. `before` is the id of an entry."""
+        return self._ledger.entries(table, limit=limit, before=before)
+
+    def verify_ledger(self, *heads: Head) -> Verdict:
+        """Is every entry what it was when it was written? `heads` are some that were noted outside of the database."""
+        return self._ledger.verify(heads)
+
+    def ledger_head(self) -> Head | None:
+        """The newest entry of the chain, to be noted outside of the database."""
+        return self._ledger.head()
+
+    def deleted(self, table: str, *key: object) -> KeyHistory:
+        """When rows with this primary key were deleted, and by which jobs, where the policy has `ttl_ledger_keys`.
+
+        A key of several columns is given in their order."""
+        from lapse.app.ledger_keys import KeyReader
+
+        return KeyReader(self.catalog).history(table, [str(each) for each in key])
+
+    def certificate(self, table: str | None = None, *, since: datetime, until: datetime) -> dict[str, Any]:
+        """What was promised, deleted and held in that time, and what is left now: the statement, to be signed."""
+        from lapse.app.certificate import Certifier
+
+        return Certifier(self.catalog, self._keeper).statement(table, since=since, until=until)
+
+    # Archives
+
+    def archive(self, table: str | StoredPolicy | None = None, *, verify: bool = False) -> list[ArchivedJob]:
+        """What is in the archives, or in that of one table, by the jobs that have moved rows there. To `verify`, every
+        file is read and compared with what was recorded of it."""
+        from lapse.app.archiving import archived
+
+        name = table.table if isinstance(table, StoredPolicy) else None if table is None else self._full_name(table)
+        return archived(self.catalog, name, verify=verify)
+
+    def restore(
+        self,
+        table: str,
+        *,
+        job: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: str | None = None,
+        into: str | None = None,
+        keep: str | None = None,
+        ignore_missing_columns: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Restored:
+        """Put archived rows back: those of one job, archived from `since` until before `until`, for which `where` is
+        true. Rows whose key is in the table are left alone.
+
+        Before the first row comes back a hold is placed that lasts for `keep` ('7 days'; '0 seconds' places none);
+        rows with a managed column get a new expiry instead. `into` names another table with the same columns.
+        """
+        from lapse.runner.restoring import DEFAULT_KEEP, Restorer, Wanted
+
+        wanted = Wanted(
+            job=job,
+            since=since,
+            until=until,
+            where=where,
+            into=None if into is None else self._full_name(into),
+            keep=DEFAULT_KEEP if keep is None else interval.parse(keep, name="keep"),
+            ignore_missing_columns=ignore_missing_columns,
+        )
+        name, restorer = self._full_name(table), Restorer(self.catalog, self._gate_sql)
+        return restorer.look(name, wanted) if dry_run else restorer.restore(name, wanted, progress)
+
+    def undo(
+        self, job: int, *, keep: str | None = None, dry_run: bool = False, progress: Progress | None = None
+    ) -> Restored:
+        """Restore everything that one job has archived. Raises NotFound where it archived nothing."""
+        from lapse.runner.restoring import DEFAULT_KEEP, Restorer, Wanted
+
+        with self.catalog.reading() as connection:
+            found = stored_jobs.get_job(connection, job)
+            stored = policies.get_policy(connection, found.policy_id)
+        name, restorer = found.table.whole if stored is None else stored.table, Restorer(self.catalog, self._gate_sql)
+        wanted = Wanted(job=job, keep=DEFAULT_KEEP if keep is None else interval.parse(keep, name="keep"))
+        return restorer.look(name, wanted) if dry_run else restorer.restore(name, wanted, progress)
+
+    def _full_name(self, table: str) -> TableName:
+        from lapse.app.nearby import suggesting_tables
+
+        with self.engine.connection() as connection:
+            name = parse_table_name(table, self.engine.dialect)
+            with suggesting_tables(self.engine, connection, name):
+                return self.engine.full_name(connection, name)
+
     def cancel(self, table: str | StoredPolicy) -> list[Job]:
         """Cancel the active jobs of a table."""
         stored = self._stored(table)
@@ -466,7 +570,7 @@ class Lapse(Observer):
 
     def reset_setting(self, name: str) -> tuple[str, str]:
         with self.catalog.writing() as connection:
-            name = settings.reset_setting(connection, name)
+            name = settings.reset_setting(connection, name, self.engine.now(connection))
         return name, setting_model.find(name).default
 
     def confirm_clock(self) -> bool:
@@ -474,7 +578,7 @@ class Lapse(Observer):
         with self.catalog.writing() as connection:
             ahead = str((self.engine.stopwatch(connection) - datetime.now(UTC)).total_seconds())
             meta.replace_fact(connection, meta.CLOCK_AHEAD, meta.read_fact(connection, meta.CLOCK_AHEAD), ahead)
-            return settings.trust_clock(connection)
+            return settings.trust_clock(connection, self.engine.now(connection))
 
     def _stored(self, table: str | StoredPolicy) -> StoredPolicy:
         return table if isinstance(table, StoredPolicy) else self._control.stored(table)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Engine, Expiring
+from lapse.engines.base import BoundPolicy, Engine, Expiring
 from lapse.errors import Unsupported
 from lapse.model.interval import Interval
 from lapse.model.policy import ColumnExpiry, Policy
@@ -93,7 +93,7 @@ def together(parts: Sequence[Forecast]) -> Forecast:
 class Forecaster:
     """Asks the engine once for all instants that a forecast needs, over all physical tables of a policy."""
 
-    def __init__(self, engine: Engine, declared: Sequence[Declared], *, days: int, ttl: Interval | None) -> None:
+    def __init__(self, engine: Engine, declared: Sequence[BoundPolicy], *, days: int, ttl: Interval | None) -> None:
         self._engine = engine
         self._declared = [_with_ttl(each, ttl) for each in declared]
         self._what_if = ttl
@@ -188,7 +188,7 @@ def _lifetime(policy: Policy) -> Interval | None:
     return policy.interval if policy.column is not None else policy.expire_after
 
 
-def _with_ttl(declared: Declared, ttl: Interval | None) -> tuple[Declared, Shift]:
+def _with_ttl(declared: BoundPolicy, ttl: Interval | None) -> tuple[BoundPolicy, Shift]:
     """The policy as if its TTL were another, and how to ask about an instant."""
     expiry = declared.policy.expiry
     if ttl is None:

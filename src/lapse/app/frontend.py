@@ -14,7 +14,6 @@ from lapse.app.nearby import suggesting_tables
 from lapse.app.result import Result, Stream
 from lapse.catalog import Catalog, jobs, settings
 from lapse.catalog.policies import StoredPolicy
-from lapse.ddl import render
 from lapse.errors import LapseError, NotPermitted, PolicyConflict, TableNotFound, Unsupported, ZoneMissing
 from lapse.model import settings as setting_model
 from lapse.model.policy import Policy, PolicyChange
@@ -255,6 +254,8 @@ class Frontend:
             stored = self._manager.stored(connection, table.name)
         text = self._engine.create_statement(connection, table)
         if stored is not None:
+            from lapse.ddl.render import render
+
             text += " " + render(stored.policy, table.name, "lapse", kind="create-suffix")
         return Result(columns=("table_name", "create_statement"), rows=((table.name.name, text),), rowcount=1)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from lapse.app.renames import Mover
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.errors import Blocked, LapseError, TableNotFound
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
@@ -162,17 +162,17 @@ class Migration:
         finally:
             connection.execution_options(**options)
 
-    def _declared(self, name: TableName) -> tuple[StoredPolicy | None, Declared | None]:
+    def _declared(self, name: TableName) -> tuple[StoredPolicy | None, BoundPolicy | None]:
         stored = self._manager.stored(self._connection, name)
         return stored, None if stored is None else self._load(stored)
 
-    def _load(self, stored: StoredPolicy) -> Declared | None:
+    def _load(self, stored: StoredPolicy) -> BoundPolicy | None:
         """None where the table, or a column that the policy reads, is gone."""
         with suppress(Blocked, TableNotFound):
             return policy_manager.load_bound(self._engine, self._connection, stored)
         return None
 
-    def _is_armed(self, stored: StoredPolicy, declared: Declared) -> bool:
+    def _is_armed(self, stored: StoredPolicy, declared: BoundPolicy) -> bool:
         if stored.armed is None or stored.suspended is not None:
             return False
         try:
@@ -197,11 +197,11 @@ class Migration:
             self._arm(stored, declared)
             policies.unblock_tables(self._connection, stored.id)
 
-    def _arm(self, stored: StoredPolicy, declared: Declared) -> None:
+    def _arm(self, stored: StoredPolicy, declared: BoundPolicy) -> None:
         armed = self._engine.arm(self._connection, declared)
         policies.set_armed(self._connection, stored.id, armed, policy_manager.fingerprint(declared))
 
 
-def _columns(declared: Declared) -> list[str | None]:
+def _columns(declared: BoundPolicy) -> list[str | None]:
     found = [declared.table.column(name) for name in declared.columns_read]
     return [None if column is None else column.type.lower() for column in found]

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
 from lapse.app.health import PolicyHealth, policy_healths
 from lapse.app.progress import JobProgress, jobs_progress
 from lapse.app.status import TableStatus, table_statuses
-from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import Catalog, archive_files, exports, ledger, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
+from lapse.catalog.archive_files import Kept
+from lapse.catalog.exports import ExportState
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
 from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, LapseError
+from lapse.model.archive import archive_table, file_url, label
 from lapse.model.job import Job
+from lapse.model.ledger import Entry, Head
 from lapse.model.settings import Settings
 from lapse.runner.controller import Controller, Reading
 from lapse.runner.jobs import stale_before
+
+if TYPE_CHECKING:
+    from lapse.runner.comments import CommentProblem
 
 HISTORY_LIMIT = 50
 
@@ -30,11 +39,20 @@ class Observation:
     Where there is no catalog yet, nothing is listed and every setting has its default.
     """
 
-    def __init__(self, catalog: Catalog, connection: Connection, controller: Controller, *, is_empty: bool) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        connection: Connection,
+        controller: Controller,
+        *,
+        is_empty: bool,
+        undeclared: Callable[[], Sequence[CommentProblem]] = tuple,
+    ) -> None:
         self._engine = catalog.engine
         self._connection = connection
         self._controller = controller
-        self._is_empty = is_empty
+        self.is_empty = is_empty
+        self._undeclared = undeclared
 
     @cached_property
     def now(self) -> datetime:
@@ -43,16 +61,16 @@ class Observation:
 
     @cached_property
     def settings(self) -> Settings:
-        return Settings.from_texts({}) if self._is_empty else settings.load_settings(self._connection)
+        return Settings.from_texts({}) if self.is_empty else settings.load_settings(self._connection)
 
     @cached_property
     def policies(self) -> list[StoredPolicy]:
-        return [] if self._is_empty else policies.list_policies(self._connection)
+        return [] if self.is_empty else policies.list_policies(self._connection)
 
     @cached_property
     def statuses(self) -> list[TableStatus]:
         """One for each physical table."""
-        if self._is_empty:
+        if self.is_empty:
             return []
         return table_statuses(
             self._connection,
@@ -70,9 +88,25 @@ class Observation:
         return policy_healths(self.statuses)
 
     @cached_property
+    def undeclared(self) -> list[CommentProblem]:
+        """Tables whose rows the database deletes by its own TTL, and not as a policy says: no policy follows it, or the
+        database reads times in another zone. As it was within the last minute."""
+        try:
+            with self._engine.errors():
+                return list(self._undeclared())
+        except LapseError:
+            return []
+
+    @cached_property
     def jobs(self) -> list[Job]:
         """Active ones."""
-        return [] if self._is_empty else stored_jobs.active_jobs(self._connection)
+        return [] if self.is_empty else stored_jobs.active_jobs(self._connection)
+
+    @cached_property
+    def native_jobs(self) -> list[Job]:
+        """Those that the database runs now by its own TTL, and that no job of Lapse's follows."""
+        found = [] if self.is_empty else self._engine.native_jobs(self._connection, None, HISTORY_LIMIT)
+        return [job for job in _not_followed(found, self.jobs) if job.status.is_active]
 
     @cached_property
     def progress(self) -> list[JobProgress]:
@@ -81,20 +115,48 @@ class Observation:
 
     def job(self, job_id: int) -> JobProgress:
         """One job, active or ended. Raises NotFound."""
-        if self._is_empty:
+        if self.is_empty:
             raise CatalogMissing("no TTL policy was ever declared in this database")
         found = stored_jobs.get_job(self._connection, job_id)
         return jobs_progress(self._engine, self._connection, [found], self.now)[0]
 
     def history(self, stored: StoredPolicy | None = None, *, limit: int = HISTORY_LIMIT) -> list[Job]:
         """Jobs that are active or have ended, newest first."""
-        if self._is_empty:
+        if self.is_empty:
             return []
-        return stored_jobs.recent_jobs(self._connection, limit=limit, name=None if stored is None else stored.table)
+        name = None if stored is None else stored.table
+        own = stored_jobs.recent_jobs(self._connection, limit=limit, name=name)
+        others = _not_followed(self._engine.native_jobs(self._connection, name, limit), own)
+        return sorted([*own, *others], key=lambda job: job.created_at, reverse=True)[:limit] if others else own
+
+    def ledger(self, *, limit: int, before: int | None = None) -> list[Entry]:
+        """Newest first; `before` is the id of an entry."""
+        return [] if self.is_empty else ledger.entries(self._connection, limit=limit, before=before)
+
+    @cached_property
+    def ledger_head(self) -> Head | None:
+        return None if self.is_empty else ledger.head(self._connection)
+
+    @cached_property
+    def exports(self) -> dict[int, tuple[Kept, ExportState]]:
+        """Policy id → the files of its archive, and how their export goes; where rows are archived in files."""
+        places = {
+            stored.id: label(archive_table(stored.policy.archive, stored.table))
+            for stored in self.policies
+            if stored.policy.archive is not None and file_url(stored.policy.archive) is not None
+        }
+        if not places:
+            return {}
+        kept, states = archive_files.kept_by_outbox(self._connection), exports.read_all(self._connection)
+        nothing = Kept(files=0, rows=0, bytes=0)
+        return {
+            policy_id: (kept.get(outbox, nothing), states.get(outbox, ExportState(outbox=outbox)))
+            for policy_id, outbox in places.items()
+        }
 
     @cached_property
     def workers(self) -> list[WorkerRow]:
-        return [] if self._is_empty else workers.list_workers(self._connection)
+        return [] if self.is_empty else workers.list_workers(self._connection)
 
     @cached_property
     def workers_alive(self) -> dict[str, bool]:
@@ -104,7 +166,7 @@ class Observation:
 
     def deleted_per_day(self, days: int) -> dict[int, dict[date, int]]:
         """Rows deleted on each of the last days: policy id → day in UTC → rows."""
-        if self._is_empty:
+        if self.is_empty:
             return {}
         today = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         return stored_jobs.deleted_per_day(self._connection, since=today - timedelta(days=days - 1))
@@ -121,6 +183,18 @@ class Observation:
         """How strained the server is: what this process's controller goes by, or a new reading."""
         try:
             with self._engine.errors():
-                return self._controller.current_readings(self._connection, self.settings)
+                tables = {job.table for job in self.jobs}
+                return self._controller.current_readings(self._connection, self.settings, tables)
         except LapseError:
             return ()
+
+
+def _not_followed(native: Sequence[Job], own: Sequence[Job]) -> list[Job]:
+    """Of the database's own jobs, those that no job of Lapse's has waited for: that one has their counts."""
+    return [job for job in native if not any(_follows(each, job) for each in own)]
+
+
+def _follows(own: Job, native: Job) -> bool:
+    same = own.estimated and own.table == native.table
+    end = own.finished_at or native.created_at
+    return same and own.created_at <= (native.finished_at or native.created_at) and native.created_at <= end

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from lapse.catalog import Catalog
@@ -15,6 +16,8 @@ from lapse.errors import CatalogMissing
 from lapse.model.job import Job
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from lapse.app.health import PolicyHealth
     from lapse.app.observation import Observation
     from lapse.app.progress import JobProgress
@@ -31,6 +34,8 @@ class Observer:
         self.engine = engine
         self.catalog = Catalog(engine)
         self._gate_sql = gate_sql
+        self._undeclared: tuple[CommentProblem, ...] = ()
+        self._undeclared_at = float("-inf")
 
     @cached_property
     def _controller(self) -> Controller:
@@ -52,7 +57,22 @@ class Observer:
                 if not may_be_empty:
                     raise
                 is_empty = True
-            yield Observation(self.catalog, bound, self._controller, is_empty=is_empty)
+            yield Observation(
+                self.catalog,
+                bound,
+                self._controller,
+                is_empty=is_empty,
+                undeclared=lambda: self._look_for_undeclared(bound),
+            )
+
+    def _look_for_undeclared(self, connection: Connection) -> tuple[CommentProblem, ...]:
+        """Each takes a statement, and pages and scrapes are many: what was found is remembered for a while."""
+        from lapse.runner.comments import READ_SECONDS, CommentReader
+
+        if monotonic() - self._undeclared_at > READ_SECONDS:
+            self._undeclared = tuple(CommentReader(self.catalog).undeclared(connection))
+            self._undeclared_at = monotonic()
+        return self._undeclared
 
     def policies(self) -> list[StoredPolicy]:
         with self.observe() as seen:
@@ -68,9 +88,9 @@ class Observer:
             return seen.healths
 
     def jobs(self) -> list[Job]:
-        """Jobs that are active now."""
+        """Jobs that are active now, those included that the database runs by its own TTL."""
         with self.observe() as seen:
-            return seen.jobs
+            return [*seen.jobs, *seen.native_jobs]
 
     def progress(self) -> list[JobProgress]:
         """Jobs that are active now, with their tasks."""

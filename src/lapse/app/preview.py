@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
 from lapse.app.pace import Pace
-from lapse.engines.base import Advice, Consequences, Declared, Engine, Survey, Target, Touched
+from lapse.engines.base import Advice, BoundPolicy, Consequences, Engine, Survey, Target, Touched
 from lapse.errors import LapseError
 from lapse.model.interval import Interval
 from lapse.model.job import Path
@@ -120,7 +120,7 @@ class Preview:
 def preview(
     engine: Engine,
     connection: Connection,
-    declared: Declared,
+    declared: BoundPolicy,
     *,
     exact: bool,
     pace: Pace | None = None,

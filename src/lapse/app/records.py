@@ -6,16 +6,20 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from lapse.app.archiving import ArchivedJob
 from lapse.app.doctor.finding import Finding
 from lapse.app.forecast import Forecast
+from lapse.app.ledger_keys import DeletedRow, KeyHistory
 from lapse.app.preview import Outlook, Preview
 from lapse.app.status import TableStatus
 from lapse.catalog.policies import StoredPolicy
 from lapse.model.hold import Hold
 from lapse.model.job import Job
+from lapse.model.ledger import Entry, Verdict
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
 from lapse.runner.comments import CommentProblem
+from lapse.runner.restoring import Restored
 from lapse.runner.worker import RunResult
 
 Record = dict[str, Any]
@@ -28,7 +32,8 @@ def table_record(name: TableName) -> Record:
 def job_record(job: Job) -> Record:
     counts = job.counts
     return {
-        "job_id": job.id,
+        "job_id": job.id if job.native_id is None else None,
+        "native_id": job.native_id,
         **table_record(job.table),
         "status": str(job.status),
         "reason": job.reason or job.waiting_for,
@@ -42,7 +47,7 @@ def job_record(job: Job) -> Record:
         "tasks_total": job.tasks_total,
         "tasks_finished": job.tasks_finished,
         "selected": counts.selected,
-        "deleted": counts.deleted,
+        "deleted": counts.deleted if job.is_count_known else None,
         "estimated": job.estimated,
         "held": counts.held,
         "skipped": counts.skipped,
@@ -50,6 +55,60 @@ def job_record(job: Job) -> Record:
         "batches": counts.batches,
         "policy_version": job.policy_version,
         "summary": None if job.summary is None else job.summary.record(),
+    }
+
+
+def entry_record(entry: Entry) -> Record:
+    return {
+        "sequence": entry.sequence,
+        "entry_id": entry.id,
+        "at": entry.at,
+        "kind": entry.kind,
+        "table": None if entry.table is None else entry.table.name,
+        "schema": None if entry.table is None else entry.table.schema,
+        "role": entry.role,
+        "user": entry.user,
+        "host": entry.host,
+        "program": entry.program,
+        "before": entry.was or None,
+        "after": entry.became or None,
+        "previous": entry.previous,
+        "hash": entry.hash,
+    }
+
+
+def deleted_row_record(row: DeletedRow) -> Record:
+    said = row.entry.became if row.entry is not None else {}
+    return {
+        "deleted_at": row.at,
+        "job": row.job,
+        "policy_version": said.get("policy_version"),
+        "cutoff": said.get("cutoff"),
+        "entry": None if row.entry is None else row.entry.sequence,
+    }
+
+
+def key_record(history: KeyHistory) -> Record:
+    return {
+        "table": history.table.name,
+        "schema": history.table.schema,
+        "key": list(history.key),
+        "deleted": [deleted_row_record(each) for each in history.found],
+        "keys_on_record": history.rows,
+        "since": history.since,
+        "until": history.until,
+    }
+
+
+def verdict_record(verdict: Verdict) -> Record:
+    return {
+        "verified": verdict.holds,
+        "entries": verdict.entries,
+        "waiting": verdict.waiting,
+        "pruned": verdict.pruned,
+        "head": str(verdict.head),
+        "broken_at": verdict.broken_at,
+        "broken": verdict.broken,
     }
 
 
@@ -64,6 +123,39 @@ def hold_record(hold: Hold) -> Record:
         "placed_by": hold.placed_by,
         "released_at": _time(hold.released_at),
         "released_by": hold.released_by,
+    }
+
+
+def archived_record(archived: ArchivedJob) -> Record:
+    return {
+        "job_id": archived.job,
+        **table_record(archived.table),
+        "archive": archived.archive,
+        "files": archived.files,
+        "rows": archived.rows,
+        "waiting": archived.waiting,
+        "bytes": archived.bytes,
+        "first_archived_at": _time(archived.first),
+        "last_archived_at": _time(archived.last),
+        "moved": archived.moved,
+        "restored": archived.restored,
+        "state": str(archived.verdict),
+        "problems": list(archived.problems),
+    }
+
+
+def restored_record(restored: Restored) -> Record:
+    return {
+        **table_record(restored.table),
+        "archive": restored.archive,
+        "rows": restored.rows,
+        "restored": restored.restored,
+        "existing": restored.existing,
+        "refused": restored.refused,
+        "reason": restored.reason,
+        "missing_columns": list(restored.dropped),
+        "hold": None if restored.hold is None else hold_record(restored.hold),
+        "dry_run": restored.dry_run,
     }
 
 
@@ -99,7 +191,7 @@ def comment_record(comment: CommentProblem) -> Record:
     """A table whose comment asks for a policy that it does not have, under the names of `status_record`."""
     return {
         **table_record(comment.table),
-        "state": "proposed" if comment.proposal else "refused",
+        "state": "proposed" if comment.proposal else "refused" if comment.advice is None else "native",
         "reason": comment.reason,
         "expires": None if comment.policy is None else expiry_words(comment.policy),
         "policy": None if comment.policy is None else comment.policy.options(),
@@ -117,6 +209,18 @@ def run_record(result: RunResult) -> Record:
         "jobs": [job_record(job) for job in result.jobs],
         "skipped": [{**table_record(skip.table), "reason": skip.reason, "held": skip.held} for skip in result.skipped],
         "proposals": [comment_record(each) for each in result.proposals],
+        "exports": [
+            {
+                **table_record(each.table),
+                "archive": each.destination,
+                "files": each.files,
+                "rows": each.rows,
+                "bytes": each.bytes,
+                "waiting": each.waiting,
+                "problem": each.problem,
+            }
+            for each in result.exports
+        ],
     }
 
 
@@ -142,6 +246,7 @@ def preview_record(preview: Preview) -> Record:
         "path": str(preview.path.kind),
         "path_index": preview.path.index,
         "path_evidence": preview.path.evidence,
+        "archive": preview.policy.archive,
         "condition": preview.condition,
         "sample": [dict(row) for row in preview.sample],
         "foreign_keys": [
@@ -217,7 +322,8 @@ def deletion_words(stored: StoredPolicy) -> str:
 def expiry_words(policy: Policy) -> str:
     """Which rows expire and when, in words."""
     words = _expiry_words(policy)
-    return words if policy.filter is None else f"{words}, if {policy.filter}"
+    words = words if policy.filter is None else f"{words}, if {policy.filter}"
+    return words if policy.keep_last is None else f"{words}, but for the last {policy.keep_last}"
 
 
 def _expiry_words(policy: Policy) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, holds, policies
+from lapse.catalog import Catalog, holds, ledger, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.errors import LapseError, TableNotFound
+from lapse.model.ledger import Kind
 from lapse.model.table import TableName
 from lapse.runner.policy_manager import PolicyManager, bind, load_bound
 
@@ -64,6 +65,7 @@ class Mover:
                 if left_behind is not None:
                     self._manager.forget(bound, left_behind, "another table has taken the name")
                 policies.rename_policy(bound, move.stored.id, declared.table.name)
+                self._record(bound, move.stored.table, declared.table.name)
                 holds.rename_holds(bound, [each.id for each in move.stored.holds], declared.table.name)
         for move, declared in found:
             self._engine.renamed(connection, move.stored.table, declared)
@@ -74,6 +76,11 @@ class Mover:
             if move.still_armed:
                 armed = self._engine.arm(connection, declared)
                 policies.set_armed(bound, move.stored.id, armed, move.stored.fingerprint)
+
+    def _record(self, bound: Connection, old: TableName, new: TableName) -> None:
+        """Under the new name: what is asked about a table is asked by the name that it has."""
+        now = self._engine.now(bound)
+        ledger.record(bound, Kind.RENAMED, now=now, table=new, before={"table": str(old)}, after={"table": str(new)})
 
     def _is_there(self, connection: Connection, name: TableName) -> bool:
         try:
@@ -91,7 +98,7 @@ class Mover:
             return False
         return True
 
-    def _find(self, connection: Connection, move: Move) -> Declared | None:
+    def _find(self, connection: Connection, move: Move) -> BoundPolicy | None:
         """None where the statement renamed something else, such as a temporary table."""
         try:
             return bind(self._engine.describe(connection, move.to), move.stored.policy, move.stored.holds)

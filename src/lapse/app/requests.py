@@ -15,25 +15,41 @@ from sqlalchemy import Connection
 from lapse.app.control import Control
 from lapse.app.policyfile.reading import parameter_fields
 from lapse.app.preview import Preview, outlook
-from lapse.catalog import Catalog, policies, settings
+from lapse.catalog import Catalog, holds, policies, settings
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl.literal import quote_double
 from lapse.engines.base import ClientRequest
 from lapse.errors import DatabaseUnavailable, LapseError, NotFound, NotPermitted, UsageError
 from lapse.model import interval
+from lapse.model.actor import acting
+from lapse.model.hold import read_instant
 from lapse.model.policy import PolicyChange
 from lapse.model.table import TableName
+from lapse.runner.holds import Holder
 from lapse.runner.policy_manager import PolicyManager
-from lapse.runner.service import Service
+from lapse.runner.service import REQUESTS, Service
 
 LOOK_SECONDS = 2.0
+TOLD_SECONDS = 30.0
+"""Where the worker looks by itself whether there are any, every second, and wakes the desk."""
 DONE, REFUSED = "done", "refused"
+ARGUMENTS: Mapping[str, Sequence[str]] = {
+    "set_ttl": ("column", "after", "options"),
+    "reset_ttl": (),
+    "run": (),
+    "pause": (),
+    "resume": (),
+    "preview": ("column", "after"),
+    "hold": ("where", "until", "reason"),
+    "release": ("hold",),
+}
+"""What can be asked for, and with which arguments."""
 
 log = logging.getLogger("lapse.worker")
 
 
 class RequestDesk(Service):
-    name = "requests"
+    name = REQUESTS
     seconds = LOOK_SECONDS
 
     def __init__(self, catalog: Catalog, control: Control, preview: Callable[..., list[Preview]]) -> None:
@@ -43,6 +59,10 @@ class RequestDesk(Service):
         self._control = control
         self._preview = preview
         self._manager = PolicyManager(catalog)
+        self._holder = Holder(catalog)
+
+    def pause(self) -> float:
+        return TOLD_SECONDS if self.is_told else self.seconds
 
     def run_once(self) -> None:
         if not self._engine.features.client_requests:
@@ -60,7 +80,8 @@ class RequestDesk(Service):
             if not self._engine.claim_request(connection, request):
                 return
         try:
-            state, answer = DONE, self._do(request)
+            with acting(user=request.requester, program=f"{request.command} in the database"):
+                state, answer = DONE, self._do(request)
         except DatabaseUnavailable:
             raise
         except LapseError as error:
@@ -73,11 +94,16 @@ class RequestDesk(Service):
         log.info("request %d (%s): %s", request.id, request.command, answer)
 
     def _do(self, request: ClientRequest) -> str:
+        _refuse_unknown(request)
         if request.command in ("set_ttl", "reset_ttl"):
             with self._catalog.writing() as connection, self._engine.briefly(connection):
                 name = self._declared_here(connection, request)
                 return self._change(connection, name, request)
-        if request.command == "preview" and request.arguments:
+        if request.command in ("hold", "release"):
+            with self._catalog.writing() as connection:
+                name = self._declared_here(connection, request)
+                return self._hold(connection, name, request)
+        if request.command == "preview" and any(each is not None for each in request.arguments.values()):
             return self._try(request)
         with self._catalog.writing() as connection:
             if request.command in ("pause", "resume"):
@@ -101,8 +127,30 @@ class RequestDesk(Service):
     def _change(self, connection: Connection, name: TableName, request: ClientRequest) -> str:
         removes = request.command == "reset_ttl"
         change = PolicyChange(set={}, remove=True) if removes else _change(request.arguments)
+        is_own = request.requester == self._engine.role(connection)
+        if not is_own and any(field.startswith("archive") for field in change.set):
+            # An archive is another table, on which the role that asks may have no rights.
+            raise NotPermitted(
+                "archives are not set up for other roles: the worker would write them with its own rights",
+                hint="declare ttl_archive with `lapse sql`",
+            )
         notices = self._manager.change(connection, name, change)
         return "; ".join(("the TTL was removed" if removes else "the TTL is set", *notices))
+
+    def _hold(self, connection: Connection, name: TableName, request: ClientRequest) -> str:
+        """It holds when this transaction is committed, which is before the request is called done."""
+        given = request.arguments
+        if request.command == "release":
+            number = int(given["hold"])
+            if holds.get_hold(connection, number).table != name:
+                raise NotFound(f"hold {number} is not on table {name}")
+            self._holder.release(connection, number, by=request.requester)
+            return f"hold {number} is released"
+        until = None if given.get("until") is None else read_instant(str(given["until"]), "until")
+        where, reason = given.get("where"), given.get("reason")
+        table = self._engine.describe(connection, name)
+        placed = self._holder.place(connection, table, where=where, until=until, reason=reason, by=request.requester)
+        return f"hold {placed.id} keeps {placed.rows}"
 
     def _tell(self, stored: StoredPolicy, command: str) -> str:
         if command == "preview":
@@ -123,6 +171,16 @@ class RequestDesk(Service):
         column, after = request.arguments.get("column"), request.arguments.get("after")
         quoted = ".".join(quote_double(part) for part in (name.schema, name.name) if part)
         return _summary(self._preview(quoted, column=column, after=after))
+
+
+def _refuse_unknown(request: ClientRequest) -> None:
+    """A row that no function or procedure has written may say anything."""
+    known = ARGUMENTS.get(request.command)
+    if known is None:
+        raise UsageError(f"there is no command {request.command!r}")
+    for name in request.arguments:
+        if name not in known:
+            raise UsageError(f"{request.command} has no argument {name!r}")
 
 
 def _summary(previews: Sequence[Preview]) -> str:

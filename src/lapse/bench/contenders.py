@@ -106,15 +106,16 @@ class _Watch(NullListener):
             self.holds.append(event.batch.locked_seconds)
 
 
-def lapse(name: str = "Lapse", **settings: str) -> Contender:
-    """`settings` are set for the whole database, so they are for servers of one's own."""
+def lapse(name: str = "Lapse", *, declared: str = "", **settings: str) -> Contender:
+    """`settings` are set for the whole database, so they are for servers of one's own; `declared` are more parameters
+    of the policy."""
 
     def run(table: BenchTable) -> Timed:
         watch = _Watch()
         with Lapse(table.lapse_url) as database:
             for setting, value in settings.items():
                 database.set_setting(setting, value)
-            _declare(database, table)
+            declare(database, table, always=declared)
             started = perf_counter()
             database.run(table.name, listener=watch)
             seconds = perf_counter() - started
@@ -124,14 +125,18 @@ def lapse(name: str = "Lapse", **settings: str) -> Contender:
     return Contender(name=name, run=run)
 
 
-def _declare(database: Lapse, table: BenchTable) -> None:
-    """A worker has been at work before: what it does once in its life, on another table, is not measured."""
+def declare(database: Lapse, table: BenchTable, more: str = "", *, always: str = "") -> None:
+    """A worker has been at work before: what it does once in its life, on another table, is not measured. The policy
+    says `more` on the table itself, and `always` on both."""
     small = f"{table.name}_small"
     table.create_small(small)
     try:
+        parameters = ", ".join(filter(None, ("ttl_expiration_expression = 'expire_at'", "ttl_guard = 'off'", always)))
         for name in (small, table.name):
-            database.execute(f"ALTER TABLE {name} SET (ttl_expiration_expression = 'expire_at', ttl_guard = 'off')")
+            database.execute(f"ALTER TABLE {name} SET ({parameters})")
         database.run(small)
+        if more:
+            database.execute(f"ALTER TABLE {table.name} SET ({more})")
     finally:
         database.execute(f"DROP TABLE {small}")
 
@@ -142,4 +147,4 @@ STANDARD = (
     Contender(name="LIMIT loop", run=timed(limit_loop)),
 )
 """Those that every engine has; the statement for everything is what the others are compared with."""
-__all__ = ["STANDARD", "Contender", "Timed", "lapse", "one_delete", "references_loops", "timed"]
+__all__ = ["STANDARD", "Contender", "Timed", "declare", "lapse", "one_delete", "references_loops", "timed"]

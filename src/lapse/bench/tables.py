@@ -10,7 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from sqlalchemy import URL
@@ -241,6 +241,27 @@ class MysqlTable(BenchTable):
         return f"DELETE FROM {self.name} WHERE {self.expired} LIMIT {count}"
 
 
+class TidbTable(MysqlTable):
+    """A transaction holds so many rows at most, so the table is filled in pieces: the first, and copies of it."""
+
+    PIECE = 20_000
+
+    def filling(self) -> list[str]:
+        if self.shape.key != "bigint":
+            raise Unsupported("on TiDB a table is filled along a key that is a number")
+        wanted, names = self.shape, ", ".join(self.column_names())
+        self.shape = replace(wanted, rows=min(wanted.rows, self.PIECE))
+        create, first, *indexes = super().filling()
+        self.shape = wanted
+        values = ", ".join(self.values())
+        copies = [
+            f"INSERT INTO {self.name} ({names}) SELECT {values} FROM"
+            f" (SELECT id + {start} AS n FROM {self.name} WHERE id <= {min(self.PIECE, wanted.rows - start)}) c"
+            for start in range(self.PIECE, wanted.rows, self.PIECE)
+        ]
+        return [create, *indexes, first, *copies]
+
+
 class SqliteTable(BenchTable):
     types = BenchTable.types | {"bigint": "INTEGER", "uuid": "TEXT", "time": "TEXT"}
     uuid = f"printf('%08x-%012x', (n * {MULTIPLIERS[1]}) & {MASK}, n)"
@@ -266,8 +287,9 @@ class SqliteTable(BenchTable):
 _TABLES: dict[str, type[BenchTable]] = {"postgresql": PostgresTable, "mysql": MysqlTable, "sqlite": SqliteTable}
 
 
-def table_for(url: URL, name: str) -> BenchTable:
-    kind = _TABLES.get(url.get_backend_name())
+def table_for(url: URL, name: str, *, tidb: bool = False) -> BenchTable:
+    """`tidb`: the server behind a URL of MySQL's is TiDB."""
+    kind = TidbTable if tidb else _TABLES.get(url.get_backend_name())
     if kind is None:
         raise Unsupported(f"there is no benchmark for {url.get_backend_name()}")
     return kind(url, name)

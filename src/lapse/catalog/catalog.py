@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
 from sqlalchemy import Connection
 
-from lapse.catalog import migrations
+from lapse.catalog import ledger, meta, migrations
 from lapse.catalog.schema import VERSION
 from lapse.engines.base import Engine
-from lapse.errors import CatalogMissing, Locked
+from lapse.errors import CatalogMissing, LapseError, Locked
+
+log = logging.getLogger(__name__)
 
 
 class Catalog:
@@ -35,14 +38,19 @@ class Catalog:
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[Connection]:
         """One transaction, with the catalog installed. What a crash may undo, to be done again, is not `durable`."""
+        with self.engine.connection() as connection, self.writing_on(connection, durable=durable) as bound:
+            yield bound
+
+    @contextmanager
+    def writing_on(self, connection: Connection, *, durable: bool = True) -> Iterator[Connection]:
+        """As `writing`, on a connection of Lapse's own on which no transaction is open."""
+        bound = self.bind(connection)
         if not self._ready:
-            with self.engine.connection() as connection:
-                self._upgrade(self.bind(connection))
+            self._upgrade(bound)
         asked = monotonic()
         try:
-            with self.engine.transaction(durable=durable) as connection:
+            with self.engine.transaction_on(connection, durable=durable):
                 self.on_unlocked()
-                bound = self.bind(connection)
                 self.ensure(bound)
                 yield bound
             # What was installed has been committed.
@@ -94,12 +102,22 @@ class Catalog:
             version = self._version(connection)
             if version is None:
                 migrations.install(connection)
-                self.engine.install_client(connection)
+                ledger.begin(connection, self.engine.now(connection))
+                self._install_client(connection)
                 return
             migrations.check(version)
             if version < VERSION:
-                migrations.upgrade(connection, version)
-                self.engine.install_client(connection)
+                self._upgrade_from(connection, version)
+
+    def _upgrade_from(self, connection: Connection, version: int) -> None:
+        migrations.upgrade(connection, version)
+        if version < migrations.WITH_LEDGER:
+            ledger.begin(connection, self.engine.now(connection))
+        self._install_client(connection)
+
+    def _install_client(self, connection: Connection) -> None:
+        if self.engine.install_client(connection):
+            meta.set_client_version(connection, self.engine.client_version)
 
     def upgrade(self, connection: Connection) -> None:
         """Upgrade a catalog that is there, inside the caller's transaction, whose locks another one would wait for."""
@@ -114,6 +132,8 @@ class Catalog:
         each would wait for what another has read.
         """
         version = self._version(connection)
+        if version == VERSION:
+            self._upgrade_client(connection)
         if version is None or version >= VERSION:
             return version
         with self.engine.atomic(connection), self.engine.exclusively(connection):
@@ -121,9 +141,29 @@ class Catalog:
                 self.engine.prepare_catalog(connection)
             version = self._version(connection)
             if version is not None and version < VERSION:
-                migrations.upgrade(connection, version)
-                self.engine.install_client(connection)
+                self._upgrade_from(connection, version)
         return VERSION
+
+    def _upgrade_client(self, connection: Connection) -> None:
+        """Where this role may: the catalog is of use without it, and `lapse doctor` says what is missing."""
+        if self.has_client(connection):
+            return
+        try:
+            with self.engine.atomic(connection), self.engine.exclusively(connection):
+                if not self.has_client(connection):
+                    self._install_client(connection)
+        except LapseError as error:
+            log.debug("what people call from the database's own client was not made: %s", error.message)
+
+    def has_client(self, connection: Connection) -> bool:
+        """Is what people call from the database's own client there, as this version of Lapse makes it?"""
+        wanted = self.engine.client_version
+        return not wanted or meta.client_version(connection) >= wanted
+
+    def repair_client(self) -> bool:
+        """Make what is missing of it again; False where this role may not."""
+        with self.writing() as connection, self.engine.exclusively(connection):
+            return self.engine.install_client(connection)
 
     def check_again(self) -> None:
         """Raises CatalogTooNew where a newer Lapse has upgraded the catalog since it was opened."""

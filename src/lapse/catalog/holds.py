@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
+from lapse.catalog import ledger
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import LARGEST_ID, hold, meta, policy, policy_version
 from lapse.errors import NotFound, Retryable
 from lapse.model.hold import HeldTerm, Hold, write_terms
+from lapse.model.ledger import Kind
 from lapse.model.table import TableName
 
 
@@ -23,7 +26,9 @@ def place_hold(
     reason: str | None,
     now: datetime,
     by: str | None,
+    version: int | None = None,
 ) -> Hold:
+    """`version` is that of the policy from then on, where the table has one."""
     values = {
         "schema_name": table.schema or "",
         "table_name": table.name,
@@ -34,7 +39,9 @@ def place_hold(
         "placed_by": by,
     }
     result = connection.execute(insert(hold), values)
-    return get_hold(connection, int(result.inserted_primary_key[0]))  # type: ignore[index]
+    placed = get_hold(connection, int(result.inserted_primary_key[0]))  # type: ignore[index]
+    ledger.record(connection, Kind.HELD, now=now, table=table, after=_recorded(placed, version))
+    return placed
 
 
 def get_hold(connection: Connection, hold_id: int) -> Hold:
@@ -45,14 +52,23 @@ def get_hold(connection: Connection, hold_id: int) -> Hold:
     return _hold(row)
 
 
-def end_hold(connection: Connection, hold_id: int, *, now: datetime, by: str | None) -> bool:
+def end_hold(connection: Connection, held: Hold, *, now: datetime, by: str | None, version: int | None = None) -> bool:
     """False if it was released before."""
     ended = connection.execute(
         update(hold)
-        .where(hold.c.hold_id == hold_id, hold.c.released_at.is_(None))
+        .where(hold.c.hold_id == held.id, hold.c.released_at.is_(None))
         .values(released_at=now, released_by=by)
     )
-    return ended.rowcount == 1
+    if ended.rowcount != 1:
+        return False
+    ledger.record(connection, Kind.RELEASED, now=now, table=held.table, before=_recorded(held, version))
+    return True
+
+
+def _recorded(held: Hold, version: int | None) -> dict[str, Any]:
+    """What the ledger says of a hold."""
+    said = {"hold": held.id, "where": held.where, "until": held.until, "reason": held.reason, "by": held.placed_by}
+    return said if version is None else said | {"policy_version": version}
 
 
 def list_holds(connection: Connection) -> list[Hold]:

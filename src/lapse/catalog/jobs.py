@@ -1,8 +1,8 @@
-"""Jobs as stored: created once per physical table, controlled by a flag, ended once."""
+"""Jobs as stored: controlled by a flag, ended once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
@@ -18,90 +18,30 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
+    literal,
     or_,
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
-from lapse.catalog.policies import StoredPolicy
-from lapse.catalog.schema import LARGEST_ID, job, task
-from lapse.errors import JobExists, NotFound, PolicyConflict
+from lapse.catalog import ledger, ledger_keys
+from lapse.catalog.schema import LARGEST_ID, Instant, job, task
+from lapse.errors import NotFound, PolicyConflict
 from lapse.model.job import (
     PAUSED_BY_REQUEST,
     THROUGH,
     Counts,
     Job,
+    JobKey,
     JobStatus,
     JobSummary,
-    KeyRange,
     Path,
     PathKind,
     TaskStatus,
 )
+from lapse.model.ledger import Kind
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
-
-
-def create_job(
-    connection: Connection,
-    *,
-    table_id: int,
-    stored: StoredPolicy,
-    name: TableName,
-    cutoff: datetime,
-    path: Path,
-    fingerprint: str,
-    ranges: Sequence[KeyRange],
-    now: datetime,
-    owner: str | None,
-    behind: float = 0.0,
-) -> int:
-    """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists; returns its id.
-
-    `behind` is the share of the promised time that has passed.
-    """
-    values = {
-        "table_id": table_id,
-        "active_table_id": table_id,
-        "policy_id": stored.id,
-        "policy_version": stored.version,
-        "schema_name": name.schema or "",
-        "table_name": name.name,
-        "partition_name": name.partition or "",
-        "partition_schema": name.partition_schema or "",
-        "cutoff": cutoff,
-        "status": JobStatus.WAITING,
-        "path_kind": path.kind,
-        "path_index": path.index,
-        "path_evidence": path.evidence,
-        "fingerprint": fingerprint,
-        "created_at": now,
-        "changed_at": now,
-        "owner_id": owner,
-        "tasks_total": len(ranges),
-        "behind": behind,
-        "hold_version": stored.hold_version,
-    }
-    try:
-        result = connection.execute(insert(job), values)
-    except IntegrityError as error:
-        raise JobExists(f"table {stored.table} already has an active job") from error
-    job_id = int(result.inserted_primary_key[0])  # type: ignore[index]
-    tasks = [
-        {
-            "job_id": job_id,
-            "ordinal": ordinal,
-            "range_start": span.start,
-            "range_end": span.end,
-            "status": TaskStatus.WAITING,
-        }
-        for ordinal, span in enumerate(ranges)
-    ]
-    if tasks:
-        connection.execute(insert(task), tasks)
-    return job_id
 
 
 def get_job(connection: Connection, job_id: int) -> Job:
@@ -123,6 +63,46 @@ def recent_jobs(connection: Connection, *, limit: int, name: TableName | None = 
     if name is not None:
         query = query.where(job.c.schema_name == (name.schema or ""), job.c.table_name == name.name)
     return [_job(row) for row in connection.execute(query).mappings()]
+
+
+def archived_from(connection: Connection, archive: str, *, but: int | None) -> set[TableName]:
+    """The tables whose rows jobs have moved there, those of one policy left out."""
+    found = select(job.c.table_name, job.c.schema_name).where(job.c.archive == archive, job.c.deleted > 0).distinct()
+    others = found if but is None else found.where(job.c.policy_id != but)
+    return {TableName(name, schema or None) for name, schema in connection.execute(others)}
+
+
+def archiving_jobs(connection: Connection, archive: str) -> list[Job]:
+    """Those that have moved rows there, the oldest first."""
+    query = _query().where(job.c.archive == archive).order_by(job.c.job_id)
+    return [each for row in connection.execute(query).mappings() if (each := _job(row)).counts.deleted]
+
+
+def archives(connection: Connection) -> list[tuple[TableName, str]]:
+    """Where jobs have moved rows to, with the table that they came from."""
+    found = select(job.c.table_name, job.c.schema_name, job.c.archive).where(
+        job.c.archive.is_not(None), job.c.deleted > 0
+    )
+    return [(TableName(name, schema or None), text) for name, schema, text in connection.execute(found.distinct())]
+
+
+def last_archive(connection: Connection, name: TableName) -> str | None:
+    """Where the last job that archived rows of a table put them."""
+    found = select(job.c.archive).where(job.c.schema_name == (name.schema or ""), job.c.table_name == name.name)
+    newest = found.where(job.c.archive.is_not(None)).order_by(job.c.job_id.desc()).limit(1)
+    archive: str | None = connection.execute(newest).scalar()
+    return archive
+
+
+def count_restored(
+    connection: Connection, table: TableName, archive: str, rows: Mapping[int, int], now: datetime
+) -> None:
+    """Rows that came back, by job; of jobs that the history has forgotten the ledger alone tells."""
+    if rows:
+        counted = {"restored": sum(rows.values()), "archive": archive, "jobs": rows}
+        ledger.record(connection, Kind.RESTORED, now=now, table=table, after=counted)
+    for job_id, number in rows.items():
+        connection.execute(update(job).where(job.c.job_id == job_id).values(restored=job.c.restored + number))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,11 +135,29 @@ def last_jobs(connection: Connection) -> dict[int, LastJobs]:
     return found
 
 
-def watermark(connection: Connection, table_id: int) -> datetime | None:
-    """The cutoff of the newest job of a physical table that finished: rows left since then may have been locked."""
-    finished = select(job.c.cutoff).where(job.c.table_id == table_id, job.c.status == JobStatus.FINISHED)
-    found: datetime | None = connection.execute(finished.order_by(job.c.job_id.desc()).limit(1)).scalar()
-    return found
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Before:
+    """What earlier jobs of a physical table came to: the `watermark` is the cutoff of the newest that finished, as rows
+    left since then may have been locked; `held` rows could not be deleted by the newest that went through it."""
+
+    watermark: datetime | None
+    held: int
+
+
+def before(connection: Connection, table_id: int) -> Before:
+    newest = connection.execute(_newest(THROUGH), {"wanted_id": table_id}).first()
+    if newest is None:
+        return Before(watermark=None, held=0)
+    if newest.status == JobStatus.FINISHED:
+        return Before(watermark=newest.cutoff, held=int(newest.held))
+    finished = connection.execute(_newest((JobStatus.FINISHED,)), {"wanted_id": table_id}).first()
+    return Before(watermark=None if finished is None else finished.cutoff, held=int(newest.held))
+
+
+@cache
+def _newest(states: tuple[JobStatus, ...]) -> Select[Any]:
+    found = select(job.c.status, job.c.cutoff, job.c.held).where(job.c.table_id == bindparam("wanted_id"))
+    return found.where(job.c.status.in_(states)).order_by(job.c.job_id.desc()).limit(1)
 
 
 def held_before(connection: Connection, ended: Job) -> int:
@@ -201,12 +199,13 @@ def start_job(connection: Connection, job_id: int, *, owner: str, now: datetime)
 
 
 def mark_job(connection: Connection, job_id: int, status: JobStatus, reason: str | None, now: datetime) -> None:
-    """Change what an active job is doing."""
+    """Change what an active job is doing, or what is said about it: then it does so since as long as before."""
+    since = case((job.c.status != status, literal(now, Instant)), else_=job.c.changed_at)
     connection.execute(
         update(job)
         .where(job.c.job_id == job_id, job.c.active_table_id.is_not(None))
-        .where((job.c.status != status) | (func.coalesce(job.c.reason, "") != (reason or "")))
-        .values(status=status, reason=reason, changed_at=now)
+        # In this order: MySQL computes with what it has just assigned.
+        .ordered_values((job.c.changed_at, since), (job.c.status, status), (job.c.reason, reason))
     )
 
 
@@ -225,20 +224,26 @@ def request(connection: Connection, job_id: int, action: JobAction, now: datetim
     else:
         values |= {"status": JobStatus.WAITING, "reason": None}
     connection.execute(update(job).where(job.c.job_id == job_id).values(**values))
+    before, after = {"job": job_id, "status": str(found.status)}, {"job": job_id, "status": str(values["status"])}
+    ledger.record(connection, _KINDS[action], now=now, table=found.table, before=before, after=after)
     return get_job(connection, job_id)
 
 
 def finish_job(
     connection: Connection,
-    job_id: int,
+    key: JobKey,
     status: JobStatus,
     *,
     counts: Counts,
     summary: JobSummary,
     now: datetime,
     reason: str | None = None,
+    has_tasks: bool = True,
 ) -> bool:
-    """End a job with what its tasks, which go, came to; False if it had ended already."""
+    """End a job with what its tasks, which go, came to; False if it had ended already.
+
+    `has_tasks`: some may be left, besides what the caller has removed.
+    """
     values = {
         "status": status,
         "reason": reason,
@@ -249,9 +254,48 @@ def finish_job(
         "changed_at": now,
         **{name: getattr(counts, name) for name in COUNT_NAMES},
     }
-    result = connection.execute(_ENDED, {"ended_id": job_id, **values})
-    connection.execute(delete(task).where(task.c.job_id == job_id))
-    return result.rowcount == 1
+    result = connection.execute(_ENDED, {"ended_id": key.id, **values})
+    if has_tasks:
+        connection.execute(_WITHOUT_TASKS, {"ended_id": key.id})
+    if result.rowcount != 1:
+        return False
+    record_run(connection, key, status, counts=counts, now=now, reason=reason)
+    return True
+
+
+def record_run(
+    connection: Connection, key: JobKey, status: JobStatus, *, counts: Counts, now: datetime, reason: str | None
+) -> None:
+    found = {
+        "job": key.id,
+        "status": str(status),
+        "policy_version": key.policy_version,
+        "cutoff": key.cutoff,
+        **{name: getattr(counts, name) for name in COUNT_NAMES},
+    }
+    told = {"partition": key.table.partition, "archive": key.archive, "reason": reason}
+    found |= {name: text for name, text in told.items() if text is not None}
+    if key.ledger_keys:
+        found["keys"] = ledger_keys.summary(connection, key.id)
+    ledger.record(connection, Kind.RUN, now=now, table=key.table, after=found)
+
+
+def ended(
+    job: Job, status: JobStatus, *, reason: str | None, counts: Counts, summary: JobSummary, now: datetime
+) -> Job:
+    """As `get_job` tells of one that `finish_job` has just ended."""
+    finished = job.tasks_total if status in THROUGH else 0
+    return replace(
+        job,
+        status=status,
+        control=None,
+        reason=reason,
+        finished_at=now,
+        tasks_finished=finished,
+        counts=counts,
+        summary=summary,
+        waiting_for=None,
+    )
 
 
 def forget_jobs(connection: Connection, *, before: datetime) -> int:
@@ -261,6 +305,8 @@ def forget_jobs(connection: Connection, *, before: datetime) -> int:
     return connection.execute(delete(job).where(job.c.job_id.in_(ids))).rowcount if ids else 0
 
 
+_KINDS = {JobAction.PAUSE: Kind.PAUSED, JobAction.RESUME: Kind.RESUMED, JobAction.CANCEL: Kind.CANCELLED}
+_WITHOUT_TASKS = delete(task).where(task.c.job_id == bindparam("ended_id"))
 _ENDED = update(job).where(job.c.job_id == bindparam("ended_id"), job.c.active_table_id.is_not(None))
 FORGOTTEN_AT_ONCE = 1_000
 COUNT_NAMES = ("selected", "deleted", "held", "skipped", "errors", "batches")
@@ -332,4 +378,7 @@ def _job(row: RowMapping) -> Job:
         summary=JobSummary.from_json(row["summary"]) if row["summary"] else None,
         waiting_for=row["waiting_for"],
         hold_version=row["hold_version"],
+        archive=row["archive"],
+        restored=int(row["restored"]),
+        ledger_keys=bool(row["ledger_keys"]),
     )

@@ -17,13 +17,36 @@ CLOCK_AHEAD = "clock_ahead"
 CLOCK_SEEN = "clock_seen"
 """What the database's clock said when a worker last began, and how long its machine had been up."""
 
+FACTS = (PLACE, CLOCK_AHEAD, CLOCK_SEEN)
+"""What a round of the scheduler goes by."""
+
 EVENTS_ROUND = "events_round"
 """Grows with every change of the events: who has looked at what was there before begins again."""
+
+ARCHIVE_OWNER = "archive_owner"
+"""By which the archives in files know that they are this database's; a copy of the database gets another."""
+
+_CLIENT = "client_version"
+"""Of what people call from the database's own client, which a role that uses the catalog may not be allowed to make."""
+
+
+def client_version(connection: Connection) -> int:
+    found = read_fact(connection, _CLIENT) or ""
+    return int(found) if found.isdecimal() else 0
+
+
+def set_client_version(connection: Connection, version: int) -> None:
+    connection.execute(delete(meta).where(meta.c.name == _CLIENT))
+    connection.execute(insert(meta).values(name=_CLIENT, value=str(version)))
 
 
 def read_fact(connection: Connection, name: str) -> str | None:
     value = connection.execute(select(meta.c.value).where(meta.c.name == name)).scalar()
     return None if value is None else str(value)
+
+
+def forget_fact(connection: Connection, name: str) -> None:
+    connection.execute(delete(meta).where(meta.c.name == name))
 
 
 def replace_fact(connection: Connection, name: str, before: str | None, value: str) -> bool:

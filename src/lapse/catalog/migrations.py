@@ -13,7 +13,9 @@ from lapse._version import __version__
 from lapse.catalog import schema
 from lapse.errors import CatalogError, CatalogTooNew
 
-_VERSION_KEY = "catalog_version"
+VERSION_KEY = "catalog_version"
+WITH_LEDGER = 9
+"""The first version that has a ledger."""
 
 
 def installed_version(connection: Connection, catalog_schema: str | None) -> int | None:
@@ -22,7 +24,7 @@ def installed_version(connection: Connection, catalog_schema: str | None) -> int
         return None
     if not _is_ours(connection, schema.meta, catalog_schema):
         return None
-    value = connection.execute(select(schema.meta.c.value).where(schema.meta.c.name == _VERSION_KEY)).scalar()
+    value = connection.execute(select(schema.meta.c.value).where(schema.meta.c.name == VERSION_KEY)).scalar()
     if value is None:
         return None
     if not str(value).isdigit():
@@ -41,23 +43,26 @@ def check(version: int) -> None:
 
 def install(connection: Connection) -> None:
     """Create everything at the current version; inside the caller's transaction."""
-    _refuse_taken_names(connection)
-    schema.metadata.create_all(connection)
+    schema.metadata.create_all(connection, tables=_missing_tables(connection), checkfirst=False)
     create_views(connection)
-    connection.execute(schema.meta.insert().values(name=_VERSION_KEY, value=str(schema.VERSION)))
+    connection.execute(schema.meta.insert().values(name=VERSION_KEY, value=str(schema.VERSION)))
 
 
-def _refuse_taken_names(connection: Connection) -> None:
+def _missing_tables(connection: Connection) -> list[Table]:
     """What an interrupted installation has left is completed; what is not Lapse's stays, and nothing is created."""
     where, found = _catalog_schema(connection), inspect(connection)
+    missing = []
     for table in schema.metadata.sorted_tables:
-        if found.has_table(table.name, schema=where) and not _is_ours(connection, table, where):
+        if not found.has_table(table.name, schema=where):
+            missing.append(table)
+        elif not _is_ours(connection, table, where):
             raise _taken(table.name)
     views = found.get_view_names(schema=where)
     for name in schema.VIEWS:
         ours = _reads_ours(connection, name, where) if name in views else not found.has_table(name, schema=where)
         if not ours:
             raise _taken(name)
+    return missing
 
 
 def _is_ours(connection: Connection, table: Table, where: str | None) -> bool:
@@ -112,7 +117,7 @@ def upgrade(connection: Connection, version: int) -> None:
     for step in range(version, schema.VERSION):
         STEPS[step](connection)
     create_views(connection)
-    connection.execute(schema.meta.update().where(schema.meta.c.name == _VERSION_KEY).values(value=str(schema.VERSION)))
+    connection.execute(schema.meta.update().where(schema.meta.c.name == VERSION_KEY).values(value=str(schema.VERSION)))
 
 
 def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
@@ -182,6 +187,19 @@ def _holds(connection: Connection) -> None:
     _add_columns(connection, schema.policy.c.holds, schema.policy.c.hold_version, schema.job.c.hold_version)
 
 
+def _ledger(connection: Connection) -> None:
+    """Its entries begin when the catalog has been upgraded: `ledger.begin`."""
+    _create(connection, schema.ledger)
+    # Version 8 gave the roles that use the catalog no right on this table's numbers.
+    _grant(connection, schema.hold)
+
+
+def _archive(connection: Connection) -> None:
+    _add_columns(connection, schema.job.c.archive, schema.job.c.restored, schema.job.c.ledger_keys)
+    for table in (schema.archive_file, schema.ledger_key, schema.secret):
+        _create(connection, table)
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -190,11 +208,32 @@ def _create(connection: Connection, table: Table) -> None:
             raise _taken(table.name)
         return
     table.create(connection)
-    if connection.dialect.name == "postgresql":
-        names = {"schema": where, "model": schema.job.name, "table": table.name}
-        for grant in connection.execute(text(_GRANTS), names).scalars().all():
-            connection.exec_driver_sql(grant.replace("%", "%%"), {"unused": None})
+    _grant(connection, table)
 
+
+def _grant(connection: Connection, table: Table) -> None:
+    """What roles may do with jobs and their numbers they may do with this table and its numbers."""
+    if connection.dialect.name != "postgresql":
+        return
+    where = _catalog_schema(connection)
+    names = {"schema": where, "model": schema.job.name, "table": table.name}
+    for grant in connection.execute(text(_GRANTS), names).scalars().all():
+        connection.exec_driver_sql(grant.replace("%", "%%"), {"unused": None})
+    key = next(iter(table.primary_key.columns)).name
+    pair = {"model": f"{where}.{schema.job.name}", "table": f"{where}.{table.name}", "key": key}
+    for grant in connection.execute(text(_SEQUENCE_GRANTS), pair).scalars().all():
+        connection.exec_driver_sql(grant.replace("%", "%%"), {"unused": None})
+
+
+_SEQUENCE_GRANTS = """
+    SELECT pg_catalog.format('GRANT %s ON SEQUENCE %s TO %s', a.privilege_type, s.name,
+                             CASE a.grantee WHEN 0 THEN 'PUBLIC'
+                                            ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END)
+      FROM pg_catalog.pg_class c
+      CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
+      CROSS JOIN (SELECT pg_catalog.pg_get_serial_sequence(:table, :key) AS name) s
+     WHERE c.oid = CAST(pg_catalog.pg_get_serial_sequence(:model, 'job_id') AS pg_catalog.regclass)
+       AND s.name IS NOT NULL AND a.grantee <> c.relowner AND a.privilege_type IN ('USAGE', 'SELECT', 'UPDATE')"""
 
 _GRANTS = """
     SELECT pg_catalog.format('GRANT %s ON %I.%I TO %s', a.privilege_type, n.nspname, CAST(:table AS text),
@@ -213,5 +252,7 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     5: _client,
     6: _clean_leaves,
     7: _holds,
+    8: _ledger,
+    9: _archive,
 }
 """Version → what leads to the next one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -12,6 +13,7 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     RowMapping,
+    Update,
     bindparam,
     delete,
     exists,
@@ -23,16 +25,21 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from lapse.catalog.schema import Instant, policy, policy_version, rate, table
+from lapse.catalog import ledger
+from lapse.catalog.schema import Instant, job, policy, policy_version, rate, table
 from lapse.errors import Retryable
+from lapse.model.archive import file_url
 from lapse.model.blocked import BlockCode
 from lapse.model.hold import HeldTerm, read_terms, write_terms
+from lapse.model.ledger import Kind
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
 STATEMENT = "statement"
 COMMENT = "comment"
 FILE = "file"
+ARCHIVE = "archive"
+"""The policy of an archive table, by the `ttl_archive_keep` of the table whose rows it holds."""
 SETTINGS = "settings"
 
 
@@ -95,6 +102,8 @@ _TABLES = select(table).order_by(table.c.table_id)
 _WANTED = table.c.table_id == bindparam("wanted_id")
 _THESE = _POLICIES.where(policy.c.policy_id.in_(bindparam("wanted", expanding=True)))
 _THEIRS = _TABLES.where(table.c.policy_id.in_(bindparam("wanted", expanding=True)))
+_FROM_COMMENTS = _POLICIES.where(policy.c.source == COMMENT)
+_NAMED = _POLICIES.where(policy.c.table_name.in_(bindparam("wanted", expanding=True)))
 _NOW = bindparam("now", type_=Instant)
 _IN_GRACE = select(policy.c.policy_id).where(policy.c.grace_until > _NOW)
 _HELD = select(policy.c.policy_id).where(policy.c.held.is_not(None))
@@ -133,6 +142,24 @@ def list_policies(connection: Connection) -> list[StoredPolicy]:
 def find_policies(connection: Connection, ids: Collection[int]) -> list[StoredPolicy]:
     """Those of these ids that there are."""
     return [_policy(row) for some in _chunks(ids) for row in connection.execute(_THESE, {"wanted": some}).mappings()]
+
+
+def policies_with_files(connection: Connection) -> list[StoredPolicy]:
+    """Those whose rows are archived in files."""
+    found = connection.execute(select(policy).where(policy.c.options.like('%"archive":%://%'))).mappings()
+    return [stored for stored in map(_policy, found) if stored.policy.archive and file_url(stored.policy.archive)]
+
+
+def policies_from_comments(connection: Connection) -> list[StoredPolicy]:
+    return [_policy(row) for row in connection.execute(_FROM_COMMENTS).mappings()]
+
+
+def policies_named(connection: Connection, tables: Collection[TableName]) -> list[StoredPolicy]:
+    """At least those of these tables; of others that share a name in another schema as well."""
+    names = {name.name for name in tables}
+    if len(names) > CHUNK:
+        return list_policies(connection)
+    return [_policy(row) for row in connection.execute(_NAMED, {"wanted": list(names)}).mappings()]
 
 
 def find_tables(connection: Connection, policy_ids: Collection[int]) -> list[PhysicalTable]:
@@ -213,7 +240,25 @@ def save_policy(
             policy_id=stored.id, version=stored.version, options=values["options"], changed_at=now
         )
     )
+    before = None if current is None else _recorded(current)
+    ledger.record(
+        connection, _kind_of_change(current, value), now=now, table=name, before=before, after=_recorded(stored)
+    )
     return stored
+
+
+def _recorded(stored: StoredPolicy) -> dict[str, Any]:
+    """What the ledger says of a policy."""
+    found = {"version": stored.version, "policy": json.loads(stored.policy.to_json()), "source": stored.source}
+    return found | ({"grace_until": stored.grace_until} if stored.grace_until else {})
+
+
+def _kind_of_change(current: StoredPolicy | None, value: Policy) -> Kind:
+    if current is None:
+        return Kind.DECLARED
+    if current.policy != value and replace(current.policy, pause=value.pause) == value:
+        return Kind.PAUSED if value.pause else Kind.RESUMED
+    return Kind.CHANGED
 
 
 def _overtaken(name: TableName) -> Retryable:
@@ -228,11 +273,14 @@ def rename_policy(connection: Connection, policy_id: int, name: TableName) -> No
     )
 
 
-def delete_policy(connection: Connection, policy_id: int) -> None:
+def delete_policy(connection: Connection, stored: StoredPolicy, *, reason: str, now: datetime) -> None:
     """Remove a policy with its physical tables, after its jobs have ended. The history stays."""
+    policy_id = stored.id
     connection.execute(delete(table).where(table.c.policy_id == policy_id))
     connection.execute(delete(rate).where(rate.c.name.like(f"%:{policy_id}")))
     connection.execute(delete(policy).where(policy.c.policy_id == policy_id))
+    before = _recorded(stored)
+    ledger.record(connection, Kind.REMOVED, now=now, table=stored.table, before=before, after={"reason": reason})
 
 
 def list_tables(connection: Connection, policy_id: int | None = None) -> list[PhysicalTable]:
@@ -278,16 +326,41 @@ def set_next_run(connection: Connection, table_id: int, at: datetime | None) -> 
     connection.execute(update(table).where(table.c.table_id == table_id).values(next_run_at=at))
 
 
-def take_table(connection: Connection, physical: PhysicalTable, next_run_at: datetime) -> bool:
-    """Give a due table its job, in the caller's transaction: of all that saw it due, one gets True."""
-    # Compared with None, SQLAlchemy writes IS NULL.
-    seen = table.c.next_run_at == physical.next_run_at
-    taken = connection.execute(
-        update(table)
-        .where(table.c.table_id == physical.id, seen)
-        .values(next_run_at=next_run_at, trouble=None, blocked=None, blocked_since=None)
-    )
+def take_table(
+    connection: Connection, physical: PhysicalTable, next_run_at: datetime, *, is_clean: bool = False
+) -> bool:
+    """Give a due table its job, in the caller's transaction: of all that saw it due, one gets True.
+
+    None does while it has an active one. One that `is_clean` has nothing to delete, and its failures are forgotten.
+    """
+    values: dict[str, Any] = {"next_run_at": next_run_at} | dict.fromkeys(("trouble", "blocked", "blocked_since"))
+    if is_clean:
+        values["failures"] = 0
+    seen = {} if physical.next_run_at is None else {"seen_at": physical.next_run_at}
+    taken = connection.execute(_take(physical.next_run_at is None), values | seen | {"wanted_id": physical.id})
     return taken.rowcount == 1
+
+
+_VERSIONS = (
+    select(policy.c.version, policy.c.hold_version)
+    .where(policy.c.policy_id == bindparam("wanted_policy"))
+    .with_for_update(read=True)
+)
+
+
+@cache
+def _take(never: bool) -> Update:
+    """Built once: every job begins with it."""
+    seen = table.c.next_run_at.is_(None) if never else table.c.next_run_at == bindparam("seen_at", type_=Instant)
+    busy = exists().where(job.c.active_table_id == bindparam("wanted_id"))
+    return update(table).where(_WANTED, seen, ~busy)
+
+
+def is_current(connection: Connection, stored: StoredPolicy) -> bool:
+    """Does the policy say what it did when it was read, and are the same rows held? Asked once its table was taken:
+    what changes later waits for that transaction and ends the job. Read with a lock, so that it is the newest."""
+    now = connection.execute(_VERSIONS, {"wanted_policy": stored.id}).one_or_none()
+    return now is not None and tuple(now) == (stored.version, stored.hold_version)
 
 
 def pass_over(
@@ -335,11 +408,12 @@ def open_gate(connection: Connection, table_id: int) -> None:
     connection.execute(_OPEN_GATE, {"wanted_id": table_id})
 
 
-def unblock_tables(connection: Connection, policy_id: int) -> None:
-    """Look at the tables of a policy again, at once, where something kept them from running."""
+def unblock_tables(connection: Connection, policy_id: int, code: BlockCode | None = None) -> None:
+    """Look at the tables of a policy again, at once, where something, or what `code` says, kept them from running."""
+    is_blocked = table.c.blocked.is_not(None) if code is None else table.c.blocked == code
     connection.execute(
         update(table)
-        .where(table.c.policy_id == policy_id, table.c.blocked.is_not(None))
+        .where(table.c.policy_id == policy_id, is_blocked)
         .values(next_run_at=None, trouble=None, blocked=None, blocked_since=None, failures=0)
     )
 
@@ -358,9 +432,17 @@ def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: s
     )
 
 
-def suspend_policies(connection: Connection, code: BlockCode) -> None:
+def plan_anew(connection: Connection, policy_id: int) -> None:
+    """Jobs that were planned before this get no task any more."""
+    connection.execute(
+        update(policy).where(policy.c.policy_id == policy_id).values(hold_version=policy.c.hold_version + 1)
+    )
+
+
+def suspend_policies(connection: Connection, code: BlockCode, now: datetime) -> None:
     """Every policy deletes nothing until a person resumes it."""
     connection.execute(update(policy).values(disarmed=code))
+    ledger.record(connection, Kind.SUSPENDED, now=now, after={"reason": str(code)})
 
 
 def end_grace(connection: Connection, policy_id: int) -> None:

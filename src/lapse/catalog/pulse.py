@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, exists, func, or_, select
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    Integer,
+    Select,
+    String,
+    Text,
+    bindparam,
+    exists,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 
-from lapse.catalog.schema import Instant, job, policy, setting, table, worker
+from lapse.catalog.meta import FACTS
+from lapse.catalog.migrations import VERSION_KEY
+from lapse.catalog.schema import Instant, job, meta, policy, setting, table, worker
+from lapse.model.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,10 +46,49 @@ class Pulse:
     due: int
     next_due_at: datetime | None
     active_jobs: int
+    version: str | None
+    """Of the catalog."""
+    requests: int = 0
+    """That people have made with the database's own client, and that wait for a worker."""
 
 
-def read_pulse(connection: Connection, now: datetime) -> Pulse:
-    return Pulse(**connection.execute(_query(), {"now": now}).mappings().one())
+def read_pulse(connection: Connection, now: datetime, requests: str | None = None) -> Pulse:
+    """`requests` is SQL for how many wait, where that can be asked."""
+    return Pulse(**connection.execute(_query(requests), {"now": now}).mappings().one())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outset:
+    """What every round begins with: facts about the catalog, the settings, and whether any job is active."""
+
+    facts: Mapping[str, str]
+    settings: Settings
+    has_active_jobs: bool
+
+
+def read_outset(connection: Connection) -> Outset:
+    """One statement: what comes of it is little, and asking takes longer than reading it."""
+    found: dict[str, dict[str, str]] = {_FACT: {}, _SETTING: {}, _ACTIVE: {}}
+    for row in connection.execute(_outset()):
+        found[row.kind][row.name] = row.value
+    settings = Settings.from_texts(found[_SETTING])
+    return Outset(facts=found[_FACT], settings=settings, has_active_jobs=bool(found[_ACTIVE]))
+
+
+_FACT, _SETTING, _ACTIVE = "fact", "setting", "active"
+
+
+@cache
+def _outset() -> CompoundSelect[Any]:
+    active = select(func.min(job.c.active_table_id).label("first")).subquery("active")
+    text = literal("", Text)
+    return union_all(
+        select(literal(_FACT, String).label("kind"), meta.c.name.label("name"), meta.c.value.label("value")).where(
+            meta.c.name.in_(FACTS)
+        ),
+        select(literal(_SETTING, String), setting.c.name, setting.c.value),
+        select(literal(_ACTIVE, String), text, text).select_from(active).where(active.c.first.is_not(None)),
+    )
 
 
 def has_old_rows(connection: Connection, *, jobs_before: datetime, workers_before: datetime) -> bool:
@@ -47,7 +105,8 @@ def _old() -> Select[Any]:
 
 
 @cache
-def _query() -> Select[Any]:
+def _query(requests: str | None) -> Select[Any]:
+    waiting = [] if requests is None else [literal_column(f"({requests})", Integer).label("requests")]
     now = bindparam("now", type_=Instant)
     is_due = or_(table.c.next_run_at.is_(None), table.c.next_run_at <= now)
     return select(
@@ -61,4 +120,6 @@ def _query() -> Select[Any]:
         select(func.count()).where(is_due).scalar_subquery().label("due"),
         select(func.min(table.c.next_run_at)).where(table.c.next_run_at > now).scalar_subquery().label("next_due_at"),
         select(func.count()).where(job.c.active_table_id.is_not(None)).scalar_subquery().label("active_jobs"),
+        select(meta.c.value).where(meta.c.name == VERSION_KEY).scalar_subquery().label("version"),
+        *waiting,
     )

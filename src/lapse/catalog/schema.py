@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -18,16 +19,20 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.event import listen
 
-VERSION = 8
+from lapse.model.ledger_keys import SECRET_BYTES
+
+VERSION = 10
 """Grows with every change of these tables; see `migrations`."""
 
 LARGEST_ID = 2**63 - 1
@@ -60,6 +65,9 @@ class Instant(TypeDecorator[datetime]):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
+_Long = Text().with_variant(Text(2**24), "mysql", "mariadb")
+"""Other than MySQL's TEXT, as long as what two columns of texts come to, with every character escaped."""
+_Bytes = LargeBinary().with_variant(LargeBinary(2**24 - 1), "mysql", "mariadb")
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 _MYSQL: dict[str, Any] = {
@@ -121,6 +129,27 @@ hold = Table(
     Column("placed_by", String(NAME_LENGTH)),
     Column("released_at", Instant),
     Column("released_by", String(NAME_LENGTH)),
+    sqlite_autoincrement=True,
+)
+
+archive_file = Table(
+    "lapse_archive_file",
+    metadata,
+    Column("file_id", _Id, primary_key=True, autoincrement=True),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("outbox", Text, nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Column("path", Text),
+    Column("row_count", BigInteger, nullable=False, server_default="0"),
+    Column("bytes", BigInteger, nullable=False, server_default="0"),
+    Column("digest", String(NAME_LENGTH)),
+    Column("first_at", Instant),
+    Column("last_at", Instant),
+    Column("state", String(WORD_LENGTH), nullable=False),
+    Column("begun_at", Instant, nullable=False),
+    Index("lapse_archive_file_by_job", "job_id"),
     sqlite_autoincrement=True,
 )
 
@@ -187,6 +216,9 @@ job = Table(
     Column("batches", BigInteger, nullable=False, default=0),
     Column("summary", Text),
     Column("hold_version", Integer, nullable=False, server_default="0"),
+    Column("archive", Text),
+    Column("restored", BigInteger, nullable=False, server_default="0"),
+    Column("ledger_keys", Boolean, nullable=False, server_default=false()),
     Index("lapse_job_by_table", "table_id", "job_id"),
     Index("lapse_job_by_end", "finished_at"),
     sqlite_autoincrement=True,
@@ -289,6 +321,61 @@ notice = Table(
 )
 """One row per message and receiver. Where receivers are is known to workers alone, never to the database."""
 
+ledger = Table(
+    "lapse_ledger",
+    metadata,
+    Column("entry_id", _Id, primary_key=True, autoincrement=True),
+    Column("sequence", _Id, unique=True),
+    Column("recorded_at", String(WORD_LENGTH), nullable=False),
+    Column("kind", String(WORD_LENGTH), nullable=False),
+    Column("schema_name", String(NAME_LENGTH)),
+    Column("table_name", String(NAME_LENGTH)),
+    Column("role_name", String(NAME_LENGTH)),
+    Column("user_name", String(NAME_LENGTH), nullable=False),
+    Column("host", String(NAME_LENGTH), nullable=False),
+    Column("program", String(NAME_LENGTH), nullable=False),
+    Column("before_json", _Long),
+    Column("after_json", _Long),
+    Column("previous", String(WORD_LENGTH)),
+    Column("hash", String(WORD_LENGTH)),
+    Index("lapse_ledger_by_table", "table_name", "entry_id"),
+    Index("lapse_ledger_by_time", "recorded_at"),
+    sqlite_autoincrement=True,
+)
+"""Entries are added, sealed once and never changed. Everything that a hash covers is text, stored as it was hashed."""
+
+ledger_key = Table(
+    "lapse_ledger_key",
+    metadata,
+    Column("batch_id", _Id, primary_key=True, autoincrement=True),
+    Column("job_id", BigInteger, nullable=False),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("secret_id", BigInteger, nullable=False),
+    Column("deleted_at", String(WORD_LENGTH), nullable=False),
+    Column("row_count", Integer, nullable=False),
+    Column("digest", String(WORD_LENGTH), nullable=False),
+    Column("hashes", _Bytes, nullable=False),
+    Index("lapse_ledger_key_by_job", "job_id"),
+    Index("lapse_ledger_key_by_table", "table_name", "batch_id"),
+    sqlite_autoincrement=True,
+)
+"""One row per batch of a job whose policy has `ttl_ledger_keys`; `hashes` are those of its keys, end to end."""
+
+secret = Table(
+    "lapse_secret",
+    metadata,
+    Column("secret_id", _Id, primary_key=True, autoincrement=True),
+    Column("role_name", String(WORD_LENGTH), nullable=False),
+    Column("schema_name", String(NAME_LENGTH), nullable=False),
+    Column("table_name", String(NAME_LENGTH), nullable=False),
+    Column("value", LargeBinary(SECRET_BYTES), nullable=False),
+    UniqueConstraint("table_name", "schema_name", "role_name", name="lapse_secret_of_table"),
+    sqlite_autoincrement=True,
+)
+"""What keys of a table are hashed with. On PostgreSQL each belongs to the table's owner, `role_name`, and row security
+shows it to no role that cannot act for that one; elsewhere `role_name` is empty."""
+
 rate = Table(
     "lapse_rate",
     metadata,
@@ -304,8 +391,20 @@ def _set_options(created: Table, connection: Connection, **_: object) -> None:
         created.kwargs.update(_MYSQL)
 
 
+_HIDE_SECRETS = (
+    DDL("ALTER TABLE %(fullname)s ENABLE ROW LEVEL SECURITY"),  # type: ignore[no-untyped-call]
+    # A role that is gone is the role of no session, and not an error.
+    DDL(  # type: ignore[no-untyped-call]
+        "CREATE POLICY lapse_secret_of_owner ON %(fullname)s USING (pg_catalog.pg_has_role("
+        "pg_catalog.to_regrole(pg_catalog.quote_ident(role_name))::pg_catalog.oid, 'USAGE'))"
+    ),
+)
+"""In the transaction that makes the table: no role can have read a secret before."""
+
 for _each in metadata.tables.values():
     listen(_each, "before_create", _set_options)
+for _statement in _HIDE_SECRETS:
+    listen(secret, "after_create", _statement.execute_if(dialect="postgresql"))
 
 VIEWS = {
     "lapse_schedules": """

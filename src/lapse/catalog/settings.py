@@ -6,8 +6,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
+from lapse.catalog import ledger
 from lapse.catalog.schema import setting
 from lapse.model import settings as model
+from lapse.model.ledger import Kind
 from lapse.model.settings import Settings
 
 _SETTINGS = select(setting)
@@ -25,23 +27,40 @@ def stored_texts(connection: Connection) -> dict[str, str]:
 def save_setting(connection: Connection, name: str, text: str, now: datetime) -> tuple[str, str]:
     """Checks the value, then stores it; inside the caller's transaction. Returns the name and the text stored."""
     name, value = model.normalise(name, text)
-    connection.execute(delete(setting).where(setting.c.name == name))
-    connection.execute(insert(setting).values(name=name, value=value, changed_at=now))
+    _replace(connection, name, value, now)
     return name, value
 
 
-def reset_setting(connection: Connection, name: str) -> str:
+def reset_setting(connection: Connection, name: str, now: datetime) -> str:
     name = model.find(name).name
-    connection.execute(delete(setting).where(setting.c.name == name))
+    _replace(connection, name, None, now)
     return name
+
+
+def _replace(connection: Connection, name: str, value: str | None, now: datetime) -> None:
+    """None is the default."""
+    before = connection.execute(select(setting.c.value).where(setting.c.name == name)).scalar()
+    connection.execute(delete(setting).where(setting.c.name == name))
+    if value is not None:
+        connection.execute(insert(setting).values(name=name, value=value, changed_at=now))
+    was, became = {"setting": name, "value": before}, {"setting": name, "value": value}
+    ledger.record(connection, Kind.SETTING, now=now, before=was, after=became)
 
 
 def hold_clock(connection: Connection, reason: str, now: datetime) -> None:
     """Stop all jobs until `trust_clock`."""
-    trust_clock(connection)
+    _end_clock_hold(connection)
     connection.execute(insert(setting).values(name=model.CLOCK_HOLD, value=reason, changed_at=now))
+    ledger.record(connection, Kind.CLOCK, now=now, after={"trusted": False, "reason": reason})
 
 
-def trust_clock(connection: Connection) -> bool:
+def trust_clock(connection: Connection, now: datetime) -> bool:
     """True if the clock was not trusted before."""
+    changed = _end_clock_hold(connection)
+    if changed:
+        ledger.record(connection, Kind.CLOCK, now=now, after={"trusted": True})
+    return changed
+
+
+def _end_clock_hold(connection: Connection) -> bool:
     return connection.execute(delete(setting).where(setting.c.name == model.CLOCK_HOLD)).rowcount > 0

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    delete,
     func,
     literal_column,
     or_,
@@ -94,11 +95,8 @@ def claim_task(connection: Connection, candidates: Sequence[Task], *, owner: str
     """Take the first of these that no other worker has taken since: the fence lets one claim win."""
     for found in candidates:
         fence = found.fence + 1
-        taken = connection.execute(
-            update(task)
-            .where(task.c.task_id == found.id, task.c.fence == found.fence)
-            .values(status=TaskStatus.RUNNING, owner_id=owner, heartbeat_at=now, fence=fence)
-        )
+        values = {"status": TaskStatus.RUNNING, "owner_id": owner, "heartbeat_at": now, "fence": fence}
+        taken = connection.execute(_LEASED, {"lease_id": found.id, "lease_fence": found.fence, **values})
         if taken.rowcount == 1:
             return replace(found, fence=fence, owner=owner)
     return None
@@ -151,6 +149,13 @@ def finish_task(connection: Connection, lease: Task, progress: Progress) -> None
     _write(connection, lease, status=TaskStatus.FINISHED, fence=lease.fence + 1, **_values(progress))
 
 
+def end_task(connection: Connection, lease: Task) -> None:
+    """A job ends with its only task: what that came to is in the job's row, written in the same transaction."""
+    _addresses.pop(lease.id, None)
+    if connection.execute(_END, {"lease_id": lease.id, "lease_fence": lease.fence}).rowcount != 1:
+        raise _fenced(lease)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
     """What a job's tasks did and where their time went, whose parts add up to `lasted`. `waits` says how long they
@@ -166,6 +171,22 @@ class Spent:
     counts: Counts = field(default_factory=Counts)
     tasks: int = 0
     finished: int = 0
+
+    @classmethod
+    def of(cls, progress: Progress) -> Spent:
+        """What a job has done whose only task has come to its end."""
+        return cls(
+            lasted=progress.lasted_seconds,
+            worked=progress.worked_seconds,
+            locked=progress.locked_seconds,
+            waited=progress.waited_seconds,
+            waits={reason: round(seconds, 3) for reason, seconds in progress.waits.items()},
+            errors=(progress.last_error,) if progress.last_error else (),
+            pauses=(progress.pause_reason,) if progress.pause_reason else (),
+            counts=progress.counts,
+            tasks=1,
+            finished=1,
+        )
 
     @property
     def other(self) -> float:
@@ -293,6 +314,7 @@ _LEASED = update(task).where(task.c.task_id == bindparam("lease_id"), task.c.fen
 """Built once: it is executed with every batch, and building it anew took longer than running it."""
 
 
+_END = delete(task).where(task.c.task_id == bindparam("lease_id"), task.c.fence == bindparam("lease_fence"))
 _ADDRESS: ColumnElement[str] = literal_column("CAST(ctid AS text)")
 _LEASED_ANYWHERE = _LEASED.returning(_ADDRESS)
 _LEASED_HERE = _LEASED_ANYWHERE.where(text("ctid = CAST(:lease_address AS tid)"))
@@ -303,7 +325,11 @@ _addresses: dict[int, str] = {}
 def _write(connection: Connection, lease: Task, **values: object) -> None:
     wanted = {"lease_id": lease.id, "lease_fence": lease.fence, **values}
     if not _update(connection, lease.id, wanted):
-        raise Fenced(f"task {lease.id} of job {lease.job_id} belongs to another worker now")
+        raise _fenced(lease)
+
+
+def _fenced(lease: Task) -> Fenced:
+    return Fenced(f"task {lease.id} of job {lease.job_id} belongs to another worker now")
 
 
 def _update(connection: Connection, task_id: int, wanted: dict[str, object]) -> bool:

@@ -135,10 +135,42 @@ COMMANDS = (
         summary="List the holds: which rows of which table are kept, since when, by whom and why.",
     ),
     Command(
+        name="ledger",
+        module="ledger",
+        panel="Look",
+        summary="List who did what to policies, holds, settings and rows, newest first, or verify that nothing of it "
+        "was changed.",
+    ),
+    Command(
+        name="certificate",
+        module="certificate",
+        panel="Look",
+        summary="State, signed, what was promised and deleted in a time and what is left now, or check such a "
+        "statement.",
+    ),
+    Command(
         name="release",
         module="holds",
         panel="Control",
         summary="End a hold: rows that have expired go with the next job.",
+    ),
+    Command(
+        name="archive",
+        module="archive",
+        panel="Look",
+        summary="List what is in the archives: for each job how many rows, from when, and where.",
+    ),
+    Command(
+        name="restore",
+        module="archive",
+        panel="Control",
+        summary="Put archived rows back into their table, and hold them there for a while.",
+    ),
+    Command(
+        name="undo",
+        module="archive",
+        panel="Control",
+        summary="Restore everything that one job has deleted, from the archive of its table.",
     ),
     Command(
         name="accept",

@@ -18,6 +18,7 @@ from lapse.cli.databases import open_databases
 from lapse.cli.listening import listening_for_many
 from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import open_purger, purging
+from lapse.console.users import Access
 from lapse.kv import PurgerConfig
 from lapse.runner.events import MultiListener
 from lapse.runner.joblog import JobLog
@@ -40,7 +41,7 @@ def serve_many(
     stores: PurgerConfig | None,
     bounds: Bounds,
     listen: str | None,
-    token: str | None,
+    access: Access,
     *,
     allow_actions: bool,
     receivers: Sequence[Receiver],
@@ -59,7 +60,7 @@ def serve_many(
             service.stop()
 
         server = nullcontext() if listen is None else listening_for_many(
-            fleet, registry, listen, token=token, allow_actions=allow_actions,
+            fleet, registry, listen, access=access, allow_actions=allow_actions,
             is_working=lambda: not stopping.is_set(), purger=purger,
         )  # fmt: skip
         with stop_on_signals(stop), server, purging(purger, stopping):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lapse.app.records import hold_record
-from lapse.cli.opening import Json, TableArgument, Url, open_database, shifted, url_and_table
+from lapse.cli.opening import Json, TableArgument, Url, open_database, read_moment, shifted, url_and_table
 from lapse.cli.output import Output, moment
 from lapse.errors import InvalidValue, UsageError
 
@@ -36,7 +36,7 @@ def hold(
     """
     url, name = url_and_table(url, table)
     with open_database(url) as database:
-        placed = database.hold(name, where, until=_moment(until), reason=reason)
+        placed = database.hold(name, where, until=read_moment(until, "--until"), reason=reason)
     ends = "" if placed.until is None else f", until {moment(placed.until)} UTC"
     Output().line(f"Hold {placed.id} keeps {placed.rows} of table {placed.table}{ends}.")
 
@@ -89,15 +89,3 @@ def release(
 
 def _end(released_at: datetime | None, until: datetime | None) -> str:
     return f"released {moment(released_at)}" if released_at is not None else moment(until)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValue("--until", text, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
-    if found.tzinfo is None:
-        raise InvalidValue("--until", text, "has no zone", hint=f"write {found.isoformat()}Z for UTC")
-    return found

@@ -34,13 +34,15 @@ def show(output: Output, listed: Sequence[Job], *, as_json: bool, empty: str) ->
     for job in listed:
         reason = job.reason or job.waiting_for
         if reason is not None:
-            reasons.setdefault(reason, []).append(str(job.id))
+            reasons.setdefault(reason, []).append(job.label)
     for reason, numbers in reasons.items():
         output.line(f"job{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {reason}", "yellow")
 
 
 def deleted(jobs: Sequence[Job]) -> str:
     """By all of them together."""
+    if not all(job.is_count_known for job in jobs):
+        return "unknown"
     about = "about " if any(job.estimated for job in jobs) else ""
     return f"{about}{sum(job.counts.deleted for job in jobs):,}" if jobs else "-"
 
@@ -54,7 +56,7 @@ def _row(job: Job) -> tuple[object, ...]:
     started = job.started_at or job.created_at
     seconds = None if job.finished_at is None else (job.finished_at - started).total_seconds()
     return (
-        job.id,
+        job.label,
         job.table,
         _status(job),
         f"{started:%b %d %H:%M:%S}",

@@ -21,6 +21,7 @@ from lapse.cli.opening import Json
 from lapse.cli.output import Output, json_value
 from lapse.errors import InvalidValue, NotFound, UsageError
 from lapse.kv import Meta, Store, Ttl, TtlLike
+from lapse.kv.url import SLATEDB
 
 DEFAULT_SCAN_LIMIT = 100
 DEFAULT_HISTORY = 20
@@ -176,9 +177,15 @@ def pause(
     url: Url,
     reason: Annotated[str, typer.Option(help="Why; `stats`, `preview` and refused purges show it.")] = "paused",
 ) -> None:
-    """Keep every purge from removing rows, until `lapse kv resume`. Expired rows stay invisible."""
+    """Keep every purge from removing rows, until `lapse kv resume`. Expired rows stay invisible.
+
+    SlateDB's own compaction drops rows some time after they have expired, paused or not.
+    """
     with _open(url, create=False, take_over=False) as store:
         store.pause(reason)
+        drops_itself = store.stats().engine == SLATEDB
+    if drops_itself:
+        Output().err.print("SlateDB's own compaction still drops expired rows; `lapse kv put --no-expiry` keeps one")
 
 
 @app.command()

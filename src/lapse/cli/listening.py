@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from lapse import console
 from lapse.app import Lapse
 from lapse.app.databases import Fleet
 from lapse.console.options import TOKEN_VARIABLE
+from lapse.console.users import USERS_VARIABLE, Access
 from lapse.kv import Purger
 from lapse.metrics import Metrics
 
@@ -34,6 +36,16 @@ Token = Annotated[
     ),
 ]
 
+Users = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar=USERS_VARIABLE,
+        show_envvar=False,
+        help=f"Named users instead of one token, made with lapse console --add-user. Or in ${USERS_VARIABLE}.",
+    ),
+]
+
 
 @contextmanager
 def listening(
@@ -41,7 +53,7 @@ def listening(
     metrics: Metrics,
     listen: str,
     *,
-    token: str | None,
+    access: Access,
     allow_actions: bool,
     worker_id: str | None = None,
     is_working: Callable[[], bool] = lambda: True,
@@ -53,7 +65,7 @@ def listening(
     from lapse.console.application import build
     from lapse.console.server import Server, bind
 
-    bound, options = bind(_options(listen, token, allow_actions=allow_actions))
+    bound, options = bind(_options(listen, access, allow_actions=allow_actions))
     stores = None if purger is None else purger.report
     app = build(database, metrics, options, worker_id=worker_id, is_working=is_working, stores=stores)
     with Server(app, bound):
@@ -67,7 +79,7 @@ def listening_for_many(
     registry: CollectorRegistry,
     listen: str,
     *,
-    token: str | None,
+    access: Access,
     allow_actions: bool,
     is_working: Callable[[], bool],
     purger: Purger | None = None,
@@ -77,7 +89,7 @@ def listening_for_many(
     from lapse.console.many import build
     from lapse.console.server import Server, bind
 
-    bound, options = bind(_options(listen, token, allow_actions=allow_actions))
+    bound, options = bind(_options(listen, access, allow_actions=allow_actions))
     stores = None if purger is None else purger.report
     with Server(build(fleet, registry, options, is_working=is_working, stores=stores), bound):
         log.info("console and metrics on %s", options.url)
@@ -86,19 +98,19 @@ def listening_for_many(
 
 @contextmanager
 def probing(
-    registry: CollectorRegistry, listen: str, *, token: str | None, is_working: Callable[[], bool]
+    registry: CollectorRegistry, listen: str, *, access: Access, is_working: Callable[[], bool]
 ) -> Iterator[None]:
     """The probes alone, for a worker without a database."""
     console.require()
     from lapse.console.probes import build
     from lapse.console.server import Server, bind
 
-    bound, options = bind(_options(listen, token, allow_actions=False))
+    bound, options = bind(_options(listen, access, allow_actions=False))
     with Server(build(registry, options, is_working=is_working), bound):
         log.info("metrics on %s", options.url)
         yield
 
 
-def _options(listen: str, token: str | None, *, allow_actions: bool) -> console.Options:
+def _options(listen: str, access: Access, *, allow_actions: bool) -> console.Options:
     host, port = console.parse_listen(listen)
-    return console.Options(host=host, port=port, token=token or None, allow_actions=allow_actions)
+    return console.Options(host=host, port=port, token=access.token, users=access.users, allow_actions=allow_actions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from lapse.app.textfile import decoded, read_text
 from lapse.errors import UnsupportedUrl, UsageError
+from lapse.model.hold import read_instant
 
 if TYPE_CHECKING:
     from lapse.app import Lapse
@@ -78,3 +80,8 @@ def url_and_table(url: str | None, table: str | None) -> tuple[str | None, str]:
     if table is None:
         raise UsageError("which table?", hint="name it after the URL; `lapse status` lists those with a policy")
     return url, table
+
+
+def read_moment(text: str | None, option: str) -> datetime | None:
+    """An instant as an option says it."""
+    return None if text is None else read_instant(text, option)

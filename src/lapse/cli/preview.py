@@ -16,6 +16,7 @@ from lapse.cli import chart
 from lapse.cli.opening import Json, Url, open_database, url_and_table
 from lapse.cli.output import Output, duration, moment, rows, size
 from lapse.engines.base import Advice
+from lapse.model.archive import destination
 from lapse.model.job import Path, PathKind
 from lapse.runner.promise import grace_words
 
@@ -95,11 +96,21 @@ def _show_total(output: Output, previews: Sequence[Preview], *, verbose: bool) -
     seconds = [each.seconds for each in previews if each.seconds is not None]
     if found.expired and seconds:
         output.line(f"  would take    about {duration(sum(seconds))} at the pace of the last runs")
+    _show_archive(output, first)
     _show_grace(output, first)
     _show_advice(output, [advice for each in previews for advice in each.advice], most=ADVISED_STATEMENTS)
     if not verbose:
         output.line("  partitions    -v shows each of them")
     show_forecast(output, together([each.forecast for each in previews]))
+
+
+def _show_archive(output: Output, preview: Preview) -> None:
+    policy = preview.policy
+    if policy.archive is not None:
+        kept = "" if policy.archive_keep is None else f", and are kept there for {policy.archive_keep}"
+        output.line(f"  archive       rows move to {destination(policy.archive)}{kept}")
+        if policy.partition_drop:
+            output.line("                one by one: partitions are emptied, and not dropped")
 
 
 def _kind(preview: Preview) -> str:
@@ -119,6 +130,7 @@ def show(output: Output, preview: Preview, *, verbose: bool = False) -> None:
     _show_grace(output, preview)
     output.line(f"  cutoff        {moment(preview.cutoff)} UTC")
     output.line(f"  path          {_path(preview.path)}")
+    _show_archive(output, preview)
     if verbose:
         output.line(f"  condition     {preview.condition}")
     for child in preview.children:

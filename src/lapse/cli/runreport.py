@@ -28,6 +28,7 @@ def show(output: Output, result: RunResult, *, verbose: bool = False, has_polici
             output.line(f"{table}: {_done(jobs)}")
     if summed_up:
         output.line(f"{len(quiet)} tables had nothing to delete.")
+    _show_exports(output, result)
     _show_skipped(output, result, verbose=verbose)
     if result.reclaimed_bytes:
         output.line(f"{size(result.reclaimed_bytes)} given back to the file system")
@@ -85,6 +86,19 @@ def _ended(jobs: Sequence[Job]) -> str:
         words.append(word)
     found = list(dict.fromkeys(words))
     return "; ".join(found if len(found) == 1 else [f"{words.count(word)} {word}" for word in found])
+
+
+def _show_exports(output: Output, result: RunResult) -> None:
+    for each in result.exports:
+        if each.files:
+            written = f"{rows(each.rows)} in {_counted(each.files, 'file')}, {size(each.bytes)}"
+            output.line(f"{each.table}: {written}, written to {each.destination}")
+        if each.waiting:
+            output.line(f"{each.table}: {rows(each.waiting)} at most wait for their export by another process")
+        if each.problem is not None:
+            output.problem("error", each.problem)
+            if each.hint:
+                output.hint(each.hint)
 
 
 def _show_skipped(output: Output, result: RunResult, *, verbose: bool) -> None:

@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from lapse.app.receivers import COMMAND_ENVIRONMENT, URL_ENVIRONMENT, Receiver, read_receivers
 from lapse.cli.fleet import Bounds, serve_many
-from lapse.cli.listening import AllowActions, Token, listening, probing
+from lapse.cli.listening import AllowActions, Token, Users, listening, probing
 from lapse.cli.logs import LogFormat, LogFormatOption, configure_logging
 from lapse.cli.opening import Url, database_url, open_database
 from lapse.cli.stopping import stop_on_signals
 from lapse.cli.stores import Every, Rate, Stores, open_purger, purging, read_config
+from lapse.console.users import Access
 from lapse.errors import UsageError
 from lapse.kv import PurgerConfig
 from lapse.runner.events import MultiListener
@@ -56,6 +57,7 @@ def worker(
     ] = None,
     allow_actions: AllowActions = False,
     token: Token = None,
+    users: Users = None,
     notify_url: Annotated[
         str | None,
         typer.Option(
@@ -86,13 +88,14 @@ def worker(
     Example: `lapse worker sqlite:///app.db --listen 127.0.0.1:8321 --log-format json`
     """
     configure_logging(log_format, logging.DEBUG if verbose else logging.INFO)
+    access = Access.of(token, users)
     purging_config = read_config(stores, every, rows_per_second)
     if config is not None:
         if url is not None:
             raise UsageError("a URL or --config, not both", hint="name the database in the file")
         bounds = Bounds(threads=threads or THREADS, connections=connections)
         receivers = read_receivers(os.environ, notify_url, notify_command)
-        serve_many(config, purging_config, bounds, listen, token, allow_actions=allow_actions, receivers=receivers)
+        serve_many(config, purging_config, bounds, listen, access, allow_actions=allow_actions, receivers=receivers)
     elif threads is not None or connections is not None:
         raise UsageError(
             "--threads and --connections are for --config",
@@ -103,17 +106,17 @@ def worker(
             raise UsageError("--allow-actions is about the console, which needs a database")
         if notify_url or notify_command:
             raise UsageError("notifications are about the tables of a database", hint="give its URL")
-        _purge_stores(purging_config, listen, token)
+        _purge_stores(purging_config, listen, access)
     else:
         receivers = read_receivers(os.environ, notify_url, notify_command)
-        _expire_rows(url, purging_config, listen, token, allow_actions=allow_actions, receivers=receivers)
+        _expire_rows(url, purging_config, listen, access, allow_actions=allow_actions, receivers=receivers)
 
 
 def _expire_rows(
     url: str | None,
     config: PurgerConfig | None,
     listen: str | None,
-    token: str | None,
+    access: Access,
     *,
     allow_actions: bool,
     receivers: Sequence[Receiver],
@@ -129,7 +132,7 @@ def _expire_rows(
             service.stop()
 
         server = nullcontext() if listen is None else listening(
-            database, metrics, listen, token=token, allow_actions=allow_actions, worker_id=service.id,
+            database, metrics, listen, access=access, allow_actions=allow_actions, worker_id=service.id,
             is_working=lambda: not stopping.is_set(), purger=purger,
         )  # fmt: skip
         with stop_on_signals(stop), server, purging(purger, stopping):
@@ -138,11 +141,11 @@ def _expire_rows(
         log.info("worker %s has stopped", service.id)
 
 
-def _purge_stores(config: PurgerConfig, listen: str | None, token: str | None) -> None:
+def _purge_stores(config: PurgerConfig, listen: str | None, access: Access) -> None:
     registry, stopping = CollectorRegistry(), Event()
     purger = open_purger(config, registry)
     server = nullcontext() if listen is None else probing(
-        registry, listen, token=token, is_working=lambda: not stopping.is_set()
+        registry, listen, access=access, is_working=lambda: not stopping.is_set()
     )  # fmt: skip
     count = len(config.stores)
     with stop_on_signals(stopping.set), server, purging(purger, stopping):

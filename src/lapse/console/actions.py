@@ -9,9 +9,13 @@ from lapse.app import PolicyHealth
 from lapse.app.preview import outlook
 from lapse.console.dashboard import Dashboard
 from lapse.errors import LapseError, NotFound
+from lapse.model.actor import acting
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
 from lapse.model.statement import JobAction
+
+PROGRAM = "lapse console"
+"""As the ledger names it."""
 
 log = logging.getLogger(__name__)
 
@@ -146,19 +150,21 @@ def find(actions: dict[str, Action], name: str) -> Action:
 def act_on_table(dashboard: Dashboard, policy_id: int, action: Action, who: str) -> None:
     stored, database = dashboard.stored(policy_id), dashboard.database
     log.info("console: %s asked to %s table %s", who, action.name, stored.table)
-    match action.name:
-        case "run":
-            database.request_run(stored)
-        case "pause":
-            database.pause(stored)
-        case "resume":
-            database.resume(stored)
-        case "confirm":
-            database.confirm(stored)
-        case _:
-            database.cancel(stored)
+    with acting(user=who, program=PROGRAM):
+        match action.name:
+            case "run":
+                database.request_run(stored)
+            case "pause":
+                database.pause(stored)
+            case "resume":
+                database.resume(stored)
+            case "confirm":
+                database.confirm(stored)
+            case _:
+                database.cancel(stored)
 
 
 def act_on_job(dashboard: Dashboard, job_id: int, action: Action, who: str) -> None:
     log.info("console: %s asked to %s job %d", who, action.name, job_id)
-    dashboard.database.control(job_id, JobAction(action.name))
+    with acting(user=who, program=PROGRAM):
+        dashboard.database.control(job_id, JobAction(action.name))

@@ -19,8 +19,10 @@ from lapse.app import Lapse
 from lapse.console import openapi, probes
 from lapse.console import stores as store_pages
 from lapse.console.api import PREFIX, Api, json_response
+from lapse.console.archives import ArchivePages
 from lapse.console.dashboard import Dashboard
 from lapse.console.guard import Guard, Proof, Visitor
+from lapse.console.holds import HoldPages
 from lapse.console.options import Options
 from lapse.console.pages import Pages
 from lapse.console.session import Signer
@@ -93,6 +95,8 @@ def pages_of(dashboard: Dashboard, stores: Report | None, more: Sequence[BaseRou
             *more,
             Route(f"{PREFIX}/openapi.json", described),
             *api.routes(),
+            *HoldPages(dashboard, pages).routes(),
+            *ArchivePages(dashboard, pages).routes(),
             *pages.routes(),
             *(store_pages.routes(pages, stores) if stores is not None else ()),
         ],

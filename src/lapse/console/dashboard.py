@@ -14,7 +14,7 @@ from time import monotonic
 
 from prometheus_client import generate_latest
 
-from lapse.app import JobProgress, Lapse, Observation, PolicyHealth
+from lapse.app import CommentProblem, JobProgress, Lapse, Observation, PolicyHealth
 from lapse.catalog.policies import StoredPolicy
 from lapse.console.options import Options
 from lapse.console.session import Signer
@@ -81,6 +81,8 @@ class PolicyView:
 class Overview:
     now: datetime
     policies: tuple[PolicyView, ...]
+    undeclared: tuple[CommentProblem, ...] = ()
+    """Tables whose rows the database deletes by its own TTL, and not as a policy says."""
     jobs: tuple[LiveJob, ...]
     workers_alive: int
     workers: int
@@ -186,6 +188,7 @@ class Look:
         return Overview(
             now=self.now,
             policies=tuple(self._view(each, per_day.get(each.stored.id, {})) for each in self.seen.healths),
+            undeclared=tuple(self.seen.undeclared),
             jobs=self.jobs,
             workers_alive=sum(self.seen.workers_alive.values()),
             workers=len(self.seen.workers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lapse.catalog.policies import StoredPolicy
-from lapse.ddl import render
+from lapse.ddl.render import render
 from lapse.errors import LapseError
 
 TITLES = {"lapse": "Lapse", "cockroach": "CockroachDB", "tidb": "TiDB", "myrocks": "MyRocks"}

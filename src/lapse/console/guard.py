@@ -2,8 +2,9 @@
 
 - Without a token only this machine is served, and only under a name of this machine: a web page elsewhere cannot reach
   the console by pointing a name of its own at 127.0.0.1.
-- With a token every visitor shows it: in the form of the login page or once as `?token=`, exchanged for a cookie, as
-  `Authorization: Bearer`, or as the password of basic authentication. Wrong tokens are throttled by address.
+- With a token, or a token for each named user, every visitor shows one: in the form of the login page or once as
+  `?token=`, exchanged for a cookie, as `Authorization: Bearer`, or as the password of basic authentication. Wrong
+  tokens are throttled by address. A user whose role is viewer may look, and nothing else.
 - What changes something must come from the console's own pages, by `Origin`; a browser attaches cookies and basic
   credentials to requests of other sites, too. A bearer token it never attaches by itself.
 """
@@ -29,6 +30,7 @@ from lapse.console import login
 from lapse.console.login import LOGIN, LOGOUT, Throttle
 from lapse.console.options import Options
 from lapse.console.session import COOKIE, LIFETIME_SECONDS, Session, Signer, same_secret
+from lapse.console.users import Role, User, by_token
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,13 @@ class Visitor:
     session: Session
     is_new: bool
     who: str = "?"
-    """For the log: the address, how it came in, and the name that was given with the token."""
+    """For the log and the ledger: the user's name and address; where there is one token for all, how it came in."""
+    may_act: bool = False
+    """Where the console was started with --allow-actions, and not for a user who may only look."""
+
+
+ANYONE = User(name="", role=Role.OPERATOR, token_sha256="")
+"""Who shows the one token that there is, or is on this machine where none is needed."""
 
 
 class Guard:
@@ -86,7 +94,7 @@ class Guard:
         request = HTTPConnection(scope)
         visitor: Visitor | None
         response: Response | None
-        if scope["method"] == "POST" and scope["path"] in (LOGIN, LOGOUT) and self._options.token is not None:
+        if scope["method"] == "POST" and scope["path"] in (LOGIN, LOGOUT) and self._options.needs_login:
             visitor, response = await self._at_the_door(Request(scope, receive))
         else:
             visitor = None if scope["path"] in OPEN_PATHS else self._visitor(request)
@@ -119,12 +127,11 @@ class Guard:
             return None, _too_many(request, wait)
         body = (await request.body())[:MAX_FORM_BYTES].decode(errors="replace")
         given = dict(parse_qsl(body)).get("token", "")
-        assert self._options.token is not None
-        if not same_secret(given, self._options.token):
+        user = self._known(given)
+        if user is None:
             self._guessed(request)
-            return None, login.page("That is not the token.")
-        session = self._signer.start(time())
-        visitor = Visitor(proof=Proof.COOKIE, session=session, is_new=True, who=_address(request))
+            return None, login.page("That is not a token of this console.")
+        visitor = self._admitted(request, Proof.COOKIE, self._signer.start(time(), user.name), user, is_new=True)
         log.info("the console let %s in", visitor.who)
         return visitor, RedirectResponse("/", 303)
 
@@ -133,33 +140,55 @@ class Guard:
         log.warning("the console refused a wrong token from %s", _address(request))
 
     def _visitor(self, request: HTTPConnection) -> Visitor | None:
-        proof = self._proof(request)
-        if proof is None:
-            return None
         session = self._signer.read(request.cookies.get(COOKIE), time())
-        found = session or self._signer.start(time())
-        who = f"{_user(request)}{_address(request)} ({proof}, session {found.id[:6]})"
-        return Visitor(proof=proof, session=found, is_new=session is None, who=who)
+        shown = self._shown(request, session)
+        if shown is None:
+            return None
+        proof, user = shown
+        if session is None or session.user != user.name:
+            return self._admitted(request, proof, self._signer.start(time(), user.name), user, is_new=True)
+        return self._admitted(request, proof, session, user, is_new=False)
 
-    def _proof(self, request: HTTPConnection) -> Proof | None:
-        token = self._options.token
-        if token is None:
-            return Proof.LOCAL if _is_local(request.headers, self._options.host) else None
+    def _admitted(
+        self, request: HTTPConnection, proof: Proof, session: Session, user: User, *, is_new: bool
+    ) -> Visitor:
+        who = f"{_user(request)}{_address(request)} ({proof}, session {session.id[:6]})"
+        return Visitor(
+            proof=proof,
+            session=session,
+            is_new=is_new,
+            who=f"{user.name} at {_address(request)}" if user.name else who,
+            may_act=self._options.allow_actions and user.role is Role.OPERATOR,
+        )
+
+    def _known(self, token: str) -> User | None:
+        """Whose token it is; without a name where there is one token for all."""
+        if self._options.token is not None:
+            return ANYONE if same_secret(token, self._options.token) else None
+        return by_token(self._options.users, token)
+
+    def _shown(self, request: HTTPConnection, session: Session | None) -> tuple[Proof, User] | None:
+        if not self._options.needs_login:
+            return (Proof.LOCAL, ANYONE) if _is_local(request.headers, self._options.host) else None
         if self._throttle.wait_seconds(_address(request)) and _shows_token(request):
             return None
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same_secret(value.strip(), token):
-            return Proof.BEARER
-        if scheme.lower() == "basic" and same_secret(_credentials(value)[1], token):
-            return Proof.BASIC
+        if scheme.lower() == "bearer" and (user := self._known(value.strip())):
+            return Proof.BEARER, user
+        if scheme.lower() == "basic" and (user := self._known(_credentials(value)[1])):
+            return Proof.BASIC, user
         given = request.query_params.get("token")
-        if given is not None and same_secret(given, token):
-            return Proof.COOKIE
-        return Proof.COOKIE if self._signer.read(request.cookies.get(COOKIE), time()) else None
+        if given is not None and (user := self._known(given)):
+            return Proof.COOKIE, user
+        owner = None if session is None else self._named(session.user)
+        return None if owner is None else (Proof.COOKIE, owner)
+
+    def _named(self, name: str) -> User | None:
+        return next((user for user in (self._options.users or (ANYONE,)) if user.name == name), None)
 
     def _refusal(self, request: HTTPConnection, method: str, visitor: Visitor | None) -> Response | None:
         """What to answer instead; None lets the request through."""
-        if visitor is None and self._options.token is None:
+        if visitor is None and not self._options.needs_login:
             return _told(request, "This console answers to a name of its own machine only.", 421)
         if visitor is None:
             wait = self._throttle.wait_seconds(_address(request)) if _shows_token(request) else 0.0
@@ -175,6 +204,8 @@ class Guard:
             return _without_token(request) if "token" in request.query_params else None
         if not self._options.allow_actions:
             return _told(request, "This console is read-only: it was started without --allow-actions.", 403)
+        if not visitor.may_act:
+            return _told(request, "You may look and not act: your role is viewer.", 403)
         if visitor.proof is not Proof.BEARER and not _is_own_origin(request.headers):
             return _told(request, "This request does not come from the console's own pages.", 403)
         return None

@@ -24,7 +24,7 @@ from lapse.console.application import pages_of, static
 from lapse.console.dashboard import Dashboard
 from lapse.console.guard import Guard
 from lapse.console.options import Options
-from lapse.console.pages import environment, refreshed
+from lapse.console.pages import environment, refreshed, visitor_values
 from lapse.console.session import Signer
 from lapse.console.stores import Report
 from lapse.errors import CatalogMissing, LapseError
@@ -161,7 +161,8 @@ def build(
         matching = [row for row in listed.rows() if wanted.lower() in row.name.lower() or wanted == row.state]
         live = request.headers.get("hx-request") == "true"
         text = templates.get_template("_databases.html" if live else "databases.html").render(
-            page="databases", csrf=signer.form_token(request.state.visitor.session), q=wanted, rows=matching[:ROWS],
+            page="databases", csrf=signer.form_token(request.state.visitor.session), **visitor_values(request),
+            q=wanted, rows=matching[:ROWS],
             matching=len(matching), problems=fleet.problems, address=f"/?{urlencode({'q': wanted})}" if wanted else "/",
             place=f"{len(fleet.served)} databases",
         )  # fmt: skip

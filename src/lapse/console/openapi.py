@@ -40,7 +40,8 @@ def ref(name: str) -> Schema:
 
 _TABLE = {"table": TEXT, "schema": maybe(TEXT), "partition": maybe(TEXT)}
 _JOB: dict[str, Schema] = {
-    "job_id": INTEGER,
+    "job_id": maybe(INTEGER),
+    "native_id": maybe(TEXT),
     **_TABLE,
     "status": one_of(*JobStatus),
     "reason": maybe(TEXT),
@@ -54,6 +55,7 @@ _JOB: dict[str, Schema] = {
     "tasks_total": INTEGER,
     "tasks_finished": INTEGER,
     **dict.fromkeys(COUNT_NAMES, INTEGER),
+    "deleted": maybe(INTEGER),
     "estimated": FLAG,
     "policy_version": INTEGER,
     "summary": maybe(OBJECT),
@@ -62,7 +64,7 @@ _JOB: dict[str, Schema] = {
 SCHEMAS: dict[str, dict[str, Schema]] = {
     "Overview": {
         "now": TIME,
-        **dict.fromkeys(("policies", *map(str, Health), "active_jobs"), INTEGER),
+        **dict.fromkeys(("policies", *map(str, Health), "native_tables", "active_jobs"), INTEGER),
         **dict.fromkeys(("workers", "workers_alive", "deleted_today"), INTEGER),
     },
     "Policy": {
@@ -118,6 +120,8 @@ SCHEMAS: dict[str, dict[str, Schema]] = {
         "unit": TEXT,
         "pressure": NUMBER,
         "stops": FLAG,
+        "counts": FLAG,
+        "table": maybe(TEXT),
         "note": maybe(TEXT),
     },
     "Setting": {"name": TEXT, "value": TEXT, "default": TEXT, "help": TEXT},
@@ -149,6 +153,7 @@ SCHEMAS: dict[str, dict[str, Schema]] = {
         "path": TEXT,
         "path_index": maybe(TEXT),
         "path_evidence": TEXT,
+        "archive": maybe(TEXT),
         "condition": TEXT,
         "sample": many(OBJECT),
         "foreign_keys": many(OBJECT),

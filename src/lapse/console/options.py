@@ -6,6 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 
+from lapse.console.users import User
 from lapse.errors import InvalidValue, UsageError
 
 TOKEN_VARIABLE = "LAPSE_CONSOLE_TOKEN"
@@ -15,24 +16,29 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Valid once built: visitors from other machines need the token."""
+    """Valid once built: visitors from other machines need the token, or that of a named user."""
 
     host: str = LOOPBACK
     port: int = 0
     token: str | None = field(default=None, repr=False)
+    users: tuple[User, ...] = ()
     allow_actions: bool = False
 
     def __post_init__(self) -> None:
-        if self.token is None and not self.is_loopback:
+        if not self.needs_login and not self.is_loopback:
             raise UsageError(
                 f"listening on {self.host} lets other machines in, so a token is required",
                 hint=f"set {TOKEN_VARIABLE} (python -c 'import secrets; print(secrets.token_urlsafe())' makes one), "
-                f"or listen on {LOOPBACK}",
+                f"name users (--add-user), or listen on {LOOPBACK}",
             )
         if self.token is not None and len(self.token) < MIN_TOKEN_LENGTH:
             raise UsageError(f"the console's token is shorter than {MIN_TOKEN_LENGTH} characters, so it can be guessed")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError("the console's token has characters that cannot be sent in a header")
+
+    @property
+    def needs_login(self) -> bool:
+        return self.token is not None or bool(self.users)
 
     @property
     def is_loopback(self) -> bool:

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lapse._version import __version__
+from lapse.app.ledger import summary, who
 from lapse.app.records import deletion_words, expiry_words
 from lapse.console import actions, words
 from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
@@ -24,15 +25,19 @@ from lapse.console.charts import deleted_chart, forecast_chart
 from lapse.console.dashboard import Dashboard, LiveJob
 from lapse.console.dialects import declarations
 from lapse.console.listing import Listing
-from lapse.errors import Refused, UsageError
+from lapse.errors import InvalidValue, Refused, UsageError
+from lapse.model.actor import acting
 from lapse.model.job import JobSummary
 from lapse.model.settings import SETTINGS
 from lapse.model.settings import find as find_setting
 
 TEMPLATES = Path(__file__).parent / "templates"
 HISTORY = 25
+ENTRIES = 50
+"""Of the ledger, on one page."""
 CHART_DAYS = 30
 MAX_FORM_BYTES = 4096
+ID_DIGITS = 18
 LIVE = ("overview", "jobs", "job", "table", "fleet", "databases")
 MARK_HEADER = "X-Lapse-Mark"
 """What a browser has of a live part, so that it is not sent again."""
@@ -82,6 +87,7 @@ class Pages:
             Route("/tables/{policy_id:int}/preview", self.preview),
             Route("/tables/{policy_id:int}/forecast", self.forecast),
             Route("/fleet", self.fleet),
+            Route("/ledger", self.ledger),
             Route("/settings", self.settings),
             Route("/settings/{name:str}", self.change_setting, methods=["POST"]),
             Route("/tables/{policy_id:int}/{action:str}", self.ask_about_table),
@@ -187,6 +193,17 @@ class Pages:
             **values,
         )
 
+    def ledger(self, request: Request) -> Response:
+        before = request.query_params.get("before", "")
+        if before and not (before.isdecimal() and len(before) <= ID_DIGITS):
+            raise InvalidValue("before", before, "is not the id of an entry")
+        with self._dashboard.look() as look:
+            found = look.seen.ledger(limit=ENTRIES + 1, before=int(before) if before else None)
+            head = look.seen.ledger_head
+        rows = [(entry, who(entry), summary(entry)) for entry in found[:ENTRIES]]
+        older = found[ENTRIES - 1].id if len(found) > ENTRIES else None
+        return self.page(request, "ledger", rows=rows, older=older, head=head, is_newest=not before)
+
     def settings(self, request: Request) -> Response:
         current = self._dashboard.database.settings()
         rows = [(setting, current[name]) for name, setting in SETTINGS.items()]
@@ -198,26 +215,27 @@ class Pages:
     def ask_about_table(self, request: Request) -> Response:
         action = actions.find(TABLE_ACTIONS, request.path_params["action"])
         stored = self._dashboard.stored(request.path_params["policy_id"])
-        self._require_actions()
+        self.require_actions(request)
         said = actions.numbers(self._dashboard, stored.id, action)
-        return self._ask(request, action, str(stored.table), f"{self._dashboard.root}/tables/{stored.id}", said)
+        return self.ask(request, action, str(stored.table), f"{self._dashboard.root}/tables/{stored.id}", said)
 
     def ask_about_job(self, request: Request) -> Response:
         action = actions.find(JOB_ACTIONS, request.path_params["action"])
         job = self._job(request).progress.job
-        return self._ask(request, action, f"{job.table}", f"{self._dashboard.root}/jobs/{job.id}")
+        return self.ask(request, action, f"{job.table}", f"{self._dashboard.root}/jobs/{job.id}")
 
     async def change_setting(self, request: Request) -> Response:
         name = find_setting(request.path_params["name"]).name
-        form = await self._form(request)
+        form = await self.form(request)
         value = form.get("value", [""])[0].strip()
         reset = "reset" in form
-        who = request.state.visitor.who
-        log.info("console: %s asked to set %s to %s", who, name, "its default" if reset else repr(value))
-        if reset:
-            await run_in_threadpool(self._dashboard.database.reset_setting, name)
-        else:
-            await run_in_threadpool(self._dashboard.database.set_setting, name, value)
+        visitor = request.state.visitor.who
+        log.info("console: %s asked to set %s to %s", visitor, name, "its default" if reset else repr(value))
+        with acting(user=visitor, program=actions.PROGRAM):
+            if reset:
+                await run_in_threadpool(self._dashboard.database.reset_setting, name)
+            else:
+                await run_in_threadpool(self._dashboard.database.set_setting, name, value)
         return RedirectResponse(f"{self._dashboard.root}/settings?said={name}", 303)
 
     async def act_on_table(self, request: Request) -> Response:
@@ -235,11 +253,11 @@ class Pages:
     async def _act(
         self, request: Request, action: Action, back: str, act: Callable[[Dashboard, int, Action, str], None], key: int
     ) -> Response:
-        await self._form(request)
+        await self.form(request)
         await run_in_threadpool(act, self._dashboard, key, action, request.state.visitor.who)
         return RedirectResponse(f"{back}?said={action.name}", 303)
 
-    async def _form(self, request: Request) -> dict[str, list[str]]:
+    async def form(self, request: Request) -> dict[str, list[str]]:
         """What was sent, from a page of this session. Raises Refused."""
         body = await request.body()
         form = parse_qs(body[:MAX_FORM_BYTES].decode(errors="replace"), keep_blank_values=True)
@@ -247,13 +265,27 @@ class Pages:
             raise Refused("this form is out of date", hint="go back, reload the page and try again")
         return form
 
-    def _require_actions(self) -> None:
+    def require_actions(self, request: Request) -> None:
         if not self._dashboard.options.allow_actions:
             raise Refused("this console is read-only", hint="start it with --allow-actions")
+        if not request.state.visitor.may_act:
+            raise Refused("you may look and not act: your role is viewer")
 
-    def _ask(self, request: Request, action: Action, table: str, back: str, numbers: str | None = None) -> Response:
-        self._require_actions()
-        return self.page(request, "confirm", action=action, table=table, back=back, numbers=numbers)
+    def ask(
+        self,
+        request: Request,
+        action: Action,
+        table: str,
+        back: str,
+        numbers: str | None = None,
+        *,
+        leave: str | None = None,
+    ) -> Response:
+        """`leave` is the page to go back to, where that is not `back`."""
+        self.require_actions(request)
+        return self.page(
+            request, "confirm", action=action, table=table, back=back, leave=leave or back, numbers=numbers
+        )
 
     def _job(self, request: Request) -> LiveJob:
         with self._dashboard.look() as look:
@@ -271,6 +303,7 @@ class Pages:
             page=name,
             csrf=self._dashboard.signer.form_token(request.state.visitor.session),
             path=request.url.path,
+            **visitor_values(request),
             **values,
         )
         if live and name in LIVE:
@@ -280,7 +313,14 @@ class Pages:
     def problem(self, request: Request, status: int, title: str, hint: str | None) -> Response:
         is_live = request.headers.get("hx-request") == "true"
         template = self._templates.get_template("_problem.html" if is_live else "problem.html")
-        return HTMLResponse(template.render(page="problem", status=status, title=title, hint=hint), status)
+        shown = template.render(page="problem", status=status, title=title, hint=hint, **visitor_values(request))
+        return HTMLResponse(shown, status)
+
+
+def visitor_values(request: Request) -> dict[str, Any]:
+    """What every page has to know of who looks at it."""
+    visitor = request.state.visitor
+    return {"user": visitor.session.user, "may_act": visitor.may_act}
 
 
 def refreshed(request: Request, text: str) -> Response:

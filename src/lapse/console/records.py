@@ -20,6 +20,7 @@ def overview_record(view: Overview) -> Record:
         "now": view.now.isoformat(),
         "policies": len(view.policies),
         **{word: view.count(word) for word in Health},
+        "native_tables": len(view.undeclared),
         "active_jobs": len(view.jobs),
         "workers": view.workers,
         "workers_alive": view.workers_alive,
@@ -102,6 +103,8 @@ def gauge_record(reading: Reading) -> Record:
         "unit": reading.unit,
         "pressure": reading.pressure,
         "stops": reading.stops,
+        "counts": reading.counts,
+        "table": None if reading.table is None else str(reading.table),
         "note": reading.note,
     }
 

@@ -1,7 +1,7 @@
 """Cookies that prove a login, and the form tokens that belong to them. Nothing is stored: both are signed.
 
 The key comes from the console's token, so that a cookie stays good over a restart and on every worker that has the same
-token, and ends when the token is changed.
+token, and ends when the token is changed. With named users there is no such token: the key is this process's own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ LIFETIME_SECONDS = 12 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
+    """`user` is the name of the user who logged in; empty where there is one token for all."""
+
     id: str
     issued_at: int
+    user: str = ""
 
 
 class Signer:
@@ -26,11 +29,11 @@ class Signer:
         secret = token.encode() if token is not None else secrets.token_bytes(32)
         self._key = hmac.digest(secret, b"lapse console session", hashlib.sha256)
 
-    def start(self, now: float) -> Session:
-        return Session(id=secrets.token_urlsafe(16), issued_at=int(now))
+    def start(self, now: float, user: str = "") -> Session:
+        return Session(id=secrets.token_urlsafe(16), issued_at=int(now), user=user)
 
     def cookie(self, session: Session) -> str:
-        body = f"{session.id}.{session.issued_at}"
+        body = f"{session.user.encode().hex()}.{session.id}.{session.issued_at}"
         return f"{body}.{self._sign('cookie', body)}"
 
     def read(self, cookie: str | None, now: float) -> Session | None:
@@ -38,10 +41,11 @@ class Signer:
         body, _, signature = (cookie or "").rpartition(".")
         if not _same(signature, self._sign("cookie", body)):
             return None
-        name, _, issued = body.rpartition(".")
+        rest, _, issued = body.rpartition(".")
+        user, _, name = rest.partition(".")
         if not issued.isdigit() or not 0 <= now - int(issued) < LIFETIME_SECONDS:
             return None
-        return Session(id=name, issued_at=int(issued))
+        return Session(id=name, issued_at=int(issued), user=bytes.fromhex(user).decode())
 
     def form_token(self, session: Session) -> str:
         return self._sign("form", session.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +22,11 @@ def routes(pages: Pages, report: Report) -> list[Route]:
         return pages.page(request, "stores", stores=report())
 
     def listed(request: Request) -> Response:
-        return json_response([asdict(each) for each in report()])
+        return json_response([_record(each) for each in report()])
 
     return [Route("/stores", page), Route(f"{PREFIX}/stores", listed)]
+
+
+def _record(report: StoreReport) -> dict[str, object]:
+    """Times in ISO 8601."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(report).items()}

@@ -45,6 +45,8 @@ def measure(value: float | None, unit: str) -> str:
     match unit.strip():
         case "B" | "bytes":
             return size(int(value))
+        case "B/s":
+            return f"{size(int(value))}/s"
         case "s":
             return duration(float(value))
         case "%":

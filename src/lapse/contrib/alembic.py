@@ -26,14 +26,15 @@ from lapse.app import Lapse
 from lapse.app.migration import Migration
 from lapse.app.policyfile import entry_from_keys
 from lapse.app.policyfile.reading import file_keys
-from lapse.catalog.policies import COMMENT, StoredPolicy
+from lapse.catalog.policies import ARCHIVE, COMMENT, StoredPolicy
 from lapse.contrib.sqlalchemy import INFO_KEY, entry_of
-from lapse.ddl import render
 from lapse.ddl.names import parse_table_name
-from lapse.ddl.render import table_name
+from lapse.ddl.render import render, table_name
 from lapse.engines.postgres.names import CATALOG_SCHEMA
 from lapse.errors import TableNotFound, UsageError
-from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, TableName
+from lapse.model.archive import OWN_COLUMNS
+from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, REQUEST_TABLE, TableName
+from lapse.runner.policy_manager import as_stored
 
 
 @Operations.register_operation("set_ttl")
@@ -190,12 +191,16 @@ def _leave_lapses_alone(context: AutogenContext, upgrade_ops: ops.UpgradeOps) ->
         if kind == "schema":
             return name != CATALOG_SCHEMA
         if kind == "table":
-            return not (name in CATALOG_TABLES and context.dialect.name != "postgresql")
+            ours = name in CATALOG_TABLES or (name == REQUEST_TABLE and context.dialect.name != "sqlite")
+            return not (ours and context.dialect.name != "postgresql")
         if kind == "column" and name == MANAGED_COLUMN:
             return name in declared.get((schema, parents.get("table_name")), ())
         return True
 
     def include_object(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
+        if kind == "table" and isinstance(item, Table) and reflected and compare_to is None:
+            # An archive table, which Lapse has made.
+            return not set(OWN_COLUMNS) <= set(item.columns.keys())
         if kind == "column" and isinstance(item, Column) and reflected and compare_to is None:
             return name != MANAGED_COLUMN
         if kind == "index" and isinstance(item, Index) and reflected and compare_to is None:
@@ -234,11 +239,11 @@ def _difference(table: Table, stored: StoredPolicy | None) -> MigrateOperation |
     wanted = None if entry is None else entry.policy
     before = None if stored is None else file_keys(stored.policy)
     if entry is None or wanted is None:
-        follows_comment = stored is not None and stored.source == COMMENT
-        return None if stored is None or follows_comment else ResetTtl(table.name, table.schema, before)
+        is_declared_elsewhere = stored is not None and stored.source in (ARCHIVE, COMMENT)
+        return None if stored is None or is_declared_elsewhere else ResetTtl(table.name, table.schema, before)
     if stored is not None and entry.keeps_pause:
         wanted = replace(wanted, pause=stored.policy.pause)
-    if stored is not None and stored.policy == wanted:
+    if stored is not None and stored.policy == as_stored(wanted, stored.table):
         return None
     assert entry.policy is not None
     return SetTtl(table.name, dict(file_keys(entry.policy)), table.schema, before)

@@ -25,7 +25,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from lapse.app import Lapse, Plan, PolicyFile
 from lapse.app.policyfile import TableEntry, entry_from_keys
 from lapse.contrib import declaration
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.querying import expired_now
 from lapse.errors import PolicyConflict, UsageError
 from lapse.model.table import Column, TableKind, TableName
@@ -161,7 +161,7 @@ def _write(element: _Expired, compiler: Any, **options: Any) -> str:
     return f"coalesce({sql}, {compiler.process(false())})"
 
 
-def _declared(element: _Expired, dialect: Any) -> Declared:
+def _declared(element: _Expired, dialect: Any) -> BoundPolicy:
     columns = tuple(
         Column(name=each.name, type=_type(each.type.compile(dialect=dialect))) for each in element.table.columns
     )

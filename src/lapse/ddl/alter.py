@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lapse.ddl.clauses import TtlClauses
 from lapse.ddl.cursor import Cursor, Span, list_cuts, without
-from lapse.ddl.declaration import Declaration
 from lapse.ddl.holds import parse_hold
 from lapse.ddl.lexer import Kind
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
@@ -21,7 +21,7 @@ class AlterReading:
 
     table: TableName
     if_exists: bool
-    declaration: Declaration
+    clauses: TtlClauses
     columns: list[tuple[ColumnAction, str]] = field(default_factory=list)
     renamed_to: TableName | None = None
     cuts: list[Span] = field(default_factory=list)
@@ -40,7 +40,7 @@ def parse_alter_table(cursor: Cursor) -> Statement | None:
         return None
     line, column = cursor.piece.place
     text, actions = cursor.piece.text, tuple(reading.columns)
-    if reading.declaration.found:
+    if reading.clauses.found:
         if reading.renamed_to:
             raise Unsupported(
                 f"one statement both renames table {reading.table} and changes its TTL",
@@ -51,7 +51,7 @@ def parse_alter_table(cursor: Cursor) -> Statement | None:
             line=line,
             column=column,
             table=reading.table,
-            change=reading.declaration.change(),
+            change=reading.clauses.change(),
             if_exists=reading.if_exists,
             actions=actions,
         )
@@ -95,8 +95,8 @@ def read_alter(cursor: Cursor, *, cut_comments: bool | None = None) -> AlterRead
         return None
     cursor.take("*")
     _skip_wait(cursor)
-    declaration = Declaration(cursor, cut_comments=cut_comments)
-    reading = AlterReading(table=table, if_exists=if_exists, declaration=declaration, first=cursor.index)
+    clauses = TtlClauses(cursor, cut_comments=cut_comments)
+    reading = AlterReading(table=table, if_exists=if_exists, clauses=clauses, first=cursor.index)
     _read_actions(cursor, reading)
     return reading
 
@@ -113,14 +113,14 @@ def _read_actions(cursor: Cursor, reading: AlterReading) -> None:
     inner: list[Span] = []
     while not cursor.done:
         start = cursor.index
-        before = len(reading.declaration.cuts)
+        before = len(reading.clauses.cuts)
         _read_action(cursor, reading)
         if cursor.index == start:
             if any(ours):
                 raise cursor.problem("expected an action")
             cursor.take(",")
             continue
-        cuts = reading.declaration.cuts[before:]
+        cuts = reading.clauses.cuts[before:]
         spans.append(cursor.span(start, cursor.index - 1))
         ours.append(_covers(cuts, cursor, start, cursor.index))
         if not ours[-1]:
@@ -140,14 +140,14 @@ def _covers(cuts: list[Span], cursor: Cursor, first: int, end: int) -> bool:
 def _read_action(cursor: Cursor, reading: AlterReading) -> None:
     """One action, up to the comma that ends it."""
     start = cursor.index
-    declaration = reading.declaration
+    clauses = reading.clauses
     verb = cursor.key()
     if cursor.at("SET", "(") or cursor.at("RESET", "("):
         cursor.next()
-        read_storage_parameters(cursor, declaration, start, reset=verb == "RESET")
+        read_storage_parameters(cursor, clauses, start, reset=verb == "RESET")
     elif cursor.at("SET", "TTL") and cursor.key(2) in ("", "(", ","):
         cursor.index += 2
-        read_short_parameters(cursor, declaration, start)
+        read_short_parameters(cursor, clauses, start)
     elif verb in _COLUMN_READERS:
         _COLUMN_READERS[verb](cursor, reading)
     elif cursor.at("SET", "SCHEMA"):
@@ -155,14 +155,14 @@ def _read_action(cursor: Cursor, reading: AlterReading) -> None:
         schema = cursor.identifier()
         if schema is not None:
             reading.renamed_to = TableName(reading.table.name, schema)
-    _read_options(cursor, declaration, comments=verb not in _COLUMN_READERS)
+    _read_options(cursor, clauses, comments=verb not in _COLUMN_READERS)
 
 
-def _read_options(cursor: Cursor, declaration: Declaration, *, comments: bool) -> None:
+def _read_options(cursor: Cursor, clauses: TtlClauses, *, comments: bool) -> None:
     while not cursor.done and not cursor.at(","):
         if cursor.at("("):
             cursor.skip_group()
-        elif not read_table_option(cursor, declaration, comments=comments, replaces=True):
+        elif not read_table_option(cursor, clauses, comments=comments, replaces=True):
             cursor.next()
 
 

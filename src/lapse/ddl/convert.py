@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapse.ddl.alter import AlterReading, read_alter
+from lapse.ddl.clauses import Origin, TtlClauses
 from lapse.ddl.create import read_create
 from lapse.ddl.cursor import Cursor, without
-from lapse.ddl.declaration import Declaration, Origin
 from lapse.ddl.lexer import SPACES, Kind, tokenize
 from lapse.ddl.literal import quote_if_needed
 from lapse.ddl.render import EXPIRY_FIELDS, has_parameter, storage_parameters, table_name, write
@@ -71,22 +71,22 @@ def _convert_piece(piece: Piece, to: str, notices: list[str]) -> str:
     return piece.text
 
 
-def _is_native(declaration: Declaration, to: str) -> bool:
-    return not declaration.found or {origin.value for origin in declaration.origins} == {to}
+def _is_native(clauses: TtlClauses, to: str) -> bool:
+    return not clauses.found or {origin.value for origin in clauses.origins} == {to}
 
 
-def _convert_create(piece: Piece, declaration: Declaration, to: str, notices: list[str]) -> str:
-    if _is_native(declaration, to):
+def _convert_create(piece: Piece, clauses: TtlClauses, to: str, notices: list[str]) -> str:
+    if _is_native(clauses, to):
         return piece.text
-    values = _expressible(piece, declaration, to, notices)
-    bare = without(piece, declaration.cuts)
+    values = _expressible(piece, clauses, to, notices)
+    bare = without(piece, clauses.cuts)
     if not values:
         return bare
     if to == "myrocks" and _find(piece, bare, "COMMENT"):
         raise _located(piece, "the table has a comment already", "put the TTL rules into it by hand")
     if to == "cockroach" and (merged := _merged_with(piece, bare, values)):
         return merged
-    start = min(start for start, _ in declaration.cuts)
+    start = min(start for start, _ in clauses.cuts)
     head = piece.source[piece.start : start].rstrip(SPACES)
     tail = bare[len(head) :]
     return f"{head} {write(values, None, to)}{tail}" if bare.startswith(head) else f"{bare} {write(values, None, to)}"
@@ -114,15 +114,15 @@ def _find(piece: Piece, text: str, *keys: str) -> int | None:
 
 
 def _convert_alter(piece: Piece, alter: AlterReading, to: str, notices: list[str]) -> str:
-    if _is_native(alter.declaration, to):
+    if _is_native(alter.clauses, to):
         return piece.text
-    change = alter.declaration.change()
+    change = alter.clauses.change()
     rest = "" if alter.is_all_ours else without(piece, alter.cuts)
     statements = [rest] if rest else []
     if change.remove:
         statements.append(_removal(alter.table, to))
     else:
-        values = _expressible(piece, alter.declaration, to, notices)
+        values = _expressible(piece, alter.clauses, to, notices)
         if values:
             statements.append(write(values, alter.table, to))
         statements += _resets(piece, alter.table, change, to, notices)
@@ -152,11 +152,11 @@ def _resets(piece: Piece, table: TableName, change: PolicyChange, to: str, notic
     return []
 
 
-def _expressible(piece: Piece, declaration: Declaration, to: str, notices: list[str]) -> dict[str, Any]:
+def _expressible(piece: Piece, clauses: TtlClauses, to: str, notices: list[str]) -> dict[str, Any]:
     """What the target can say: parameters that it lacks are left out with a notice, an expiry is refused."""
-    values = dict(declaration.change().set)
+    values = dict(clauses.change().set)
     _translate_schedule(piece, values, to, notices)
-    if Origin.MYROCKS in declaration.origins:
+    if Origin.MYROCKS in clauses.origins:
         _translate_unix_time(piece, values, to, notices)
     for field in [field for field in values if field not in EXPIRY_FIELDS and not has_parameter(field, to)]:
         name = next(iter(storage_parameters({field: values.pop(field)})))

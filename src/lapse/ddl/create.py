@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lapse.ddl.clauses import TtlClauses
 from lapse.ddl.cursor import Cursor, without
-from lapse.ddl.declaration import Declaration
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
 from lapse.model.statement import CreateTable, DropTable
 from lapse.model.table import TableName
@@ -24,19 +24,19 @@ def parse_create_table(cursor: Cursor) -> CreateTable | DropTable | None:
     header = _read_header(cursor)
     if header is None:
         return None
-    declaration = Declaration(cursor)
-    _read_options(cursor, declaration)
+    clauses = TtlClauses(cursor)
+    _read_options(cursor, clauses)
     line, column = cursor.piece.place
-    if not declaration.found:
+    if not clauses.found:
         if not header.replaces or header.temporary:
             return None
         return DropTable(text=cursor.piece.text, line=line, column=column, tables=(header.table,), replaced=True)
     return CreateTable(
-        text=without(cursor.piece, declaration.cuts),
+        text=without(cursor.piece, clauses.cuts),
         line=line,
         column=column,
         table=header.table,
-        change=declaration.change(),
+        change=clauses.change(),
         if_not_exists=header.if_not_exists,
         replaces=header.replaces,
         temporary=header.temporary,
@@ -59,29 +59,29 @@ def _read_header(cursor: Cursor) -> _Header | None:
     return _Header(table=table, if_not_exists=if_not_exists, replaces=replaces, temporary=temporary)
 
 
-def read_create(cursor: Cursor) -> Declaration | None:
+def read_create(cursor: Cursor) -> TtlClauses | None:
     """Only what a CREATE TABLE declares, a comment that declares it to be cut on every engine."""
     if _read_header(cursor) is None:
         return None
-    declaration = Declaration(cursor, cut_comments=True)
-    _read_options(cursor, declaration)
-    return declaration
+    clauses = TtlClauses(cursor, cut_comments=True)
+    _read_options(cursor, clauses)
+    return clauses
 
 
-def _read_options(cursor: Cursor, declaration: Declaration) -> None:
+def _read_options(cursor: Cursor, clauses: TtlClauses) -> None:
     """Everything after the table's name, up to the query of a CREATE TABLE … AS."""
     while not cursor.done and cursor.key() not in ("AS", "SELECT"):
         start = cursor.index
         if cursor.at("WITH", "("):
             cursor.next()
-            read_storage_parameters(cursor, declaration, start)
+            read_storage_parameters(cursor, clauses, start)
         elif cursor.at("TTL") and _is_bare_ttl(cursor):
             cursor.next()
-            read_short_parameters(cursor, declaration, start)
+            read_short_parameters(cursor, clauses, start)
         elif cursor.at("("):
             cursor.skip_group()
-        elif read_table_option(cursor, declaration, comments=True):
-            _cut_comma(cursor, declaration, start)
+        elif read_table_option(cursor, clauses, comments=True):
+            _cut_comma(cursor, clauses, start)
         else:
             cursor.next()
 
@@ -91,14 +91,14 @@ def _is_bare_ttl(cursor: Cursor) -> bool:
     return cursor.key(-1) == ")" and (cursor.peek(1) is None or cursor.key(1) == "(")
 
 
-def _cut_comma(cursor: Cursor, declaration: Declaration, start: int) -> None:
+def _cut_comma(cursor: Cursor, clauses: TtlClauses, start: int) -> None:
     """MySQL lets commas stand between table options: one goes with the option, the one before if it is still there."""
-    if not declaration.cuts or declaration.cuts[-1] != cursor.span(start, cursor.index - 1):
+    if not clauses.cuts or clauses.cuts[-1] != cursor.span(start, cursor.index - 1):
         return
-    first, last = declaration.cuts[-1]
+    first, last = clauses.cuts[-1]
     before = cursor.tokens[start - 1]
-    taken = any(cut_start <= before.start < cut_end for cut_start, cut_end in declaration.cuts[:-1])
+    taken = any(cut_start <= before.start < cut_end for cut_start, cut_end in clauses.cuts[:-1])
     if before.key == "," and not taken:
-        declaration.cuts[-1] = (before.start, last)
+        clauses.cuts[-1] = (before.start, last)
     elif cursor.at(","):
-        declaration.cuts[-1] = (first, cursor.span(cursor.index, cursor.index)[1])
+        clauses.cuts[-1] = (first, cursor.span(cursor.index, cursor.index)[1])

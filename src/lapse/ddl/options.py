@@ -1,12 +1,12 @@
-"""The TTL clauses that may stand in CREATE TABLE and ALTER TABLE, read into a Declaration."""
+"""The TTL clauses that may stand in CREATE TABLE and ALTER TABLE, read token by token."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lapse.ddl.clauses import Origin, TtlClauses, within
 from lapse.ddl.comment import parse_comment_policy
 from lapse.ddl.cursor import Cursor, Span, list_cuts
-from lapse.ddl.declaration import Declaration, Origin, within
 from lapse.ddl.lexer import Kind, Token
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.errors import InvalidValue, TtlSyntaxError
@@ -34,20 +34,20 @@ class _Parameter:
         return self.name == "ttl" or self.name.startswith("ttl_")
 
 
-def read_storage_parameters(cursor: Cursor, declaration: Declaration, first: int, *, reset: bool = False) -> None:
+def read_storage_parameters(cursor: Cursor, clauses: TtlClauses, first: int, *, reset: bool = False) -> None:
     """The list at the cursor; `first` is the number of the token (`WITH`, `SET`, `RESET`) that introduces it."""
     parameters = _parameter_list(cursor)
     ours = [parameter.is_ours for parameter in parameters]
     for parameter in parameters:
         if parameter.is_ours:
-            _apply(cursor, declaration, parameter, reset=reset)
+            _apply(cursor, clauses, parameter, reset=reset)
     if ours and all(ours):
-        declaration.cuts.append(cursor.span(first, cursor.index - 1))
+        clauses.cuts.append(cursor.span(first, cursor.index - 1))
     elif any(ours):
-        declaration.cuts.extend(list_cuts([parameter.span for parameter in parameters], ours))
+        clauses.cuts.extend(list_cuts([parameter.span for parameter in parameters], ours))
 
 
-def read_short_parameters(cursor: Cursor, declaration: Declaration, first: int) -> None:
+def read_short_parameters(cursor: Cursor, clauses: TtlClauses, first: int) -> None:
     """The bare `TTL` of the RFC's other syntax, with or without a list whose names may lack their `ttl_`."""
     token = cursor.tokens[cursor.index - 1]
     parameters = _parameter_list(cursor) if cursor.at("(") else []
@@ -56,10 +56,10 @@ def read_short_parameters(cursor: Cursor, declaration: Declaration, first: int) 
         name = parameter.name if parameter.is_ours else f"ttl_{parameter.name}"
         names.add(name)
         full = _Parameter(name=name, token=parameter.token, value=parameter.value, span=parameter.span)
-        _apply(cursor, declaration, full, reset=False)
+        _apply(cursor, clauses, full, reset=False)
     if not names & {"ttl_expire_after", EXPRESSION}:
-        declaration.assign_parameter("ttl_expire_after", DEFAULT_EXPIRE_AFTER, token)
-    declaration.cuts.append(cursor.span(first, cursor.index - 1))
+        clauses.assign_parameter("ttl_expire_after", DEFAULT_EXPIRE_AFTER, token)
+    clauses.cuts.append(cursor.span(first, cursor.index - 1))
 
 
 def _parameter_list(cursor: Cursor) -> list[_Parameter]:
@@ -88,26 +88,26 @@ def _parameter(cursor: Cursor, start: int, end: int) -> _Parameter:
     return _Parameter(name=name.lower(), token=first, value=value, span=cursor.span(start, end - 1))
 
 
-def _apply(cursor: Cursor, declaration: Declaration, parameter: _Parameter, *, reset: bool) -> None:
+def _apply(cursor: Cursor, clauses: TtlClauses, parameter: _Parameter, *, reset: bool) -> None:
     if reset:
         if parameter.value:
             raise cursor.problem(f"expected a name alone: RESET ({parameter.name}) takes no value", parameter.value[0])
-        declaration.reset(parameter.name, parameter.token)
+        clauses.reset(parameter.name, parameter.token)
     elif parameter.name == EXPRESSION:
-        read_expression(cursor, declaration, parameter.value, parameter.token)
+        read_expression(cursor, clauses, parameter.value, parameter.token)
     elif parameter.name == FILTER:
         text, _ = _read_quoted(cursor, FILTER, parameter.value)
-        declaration.assign_parameter(FILTER, text, parameter.token)
+        clauses.assign_parameter(FILTER, text, parameter.token)
     else:
         text = "on" if not parameter.value else read_value(cursor, parameter.value)
-        declaration.assign_parameter(parameter.name, text, parameter.token)
+        clauses.assign_parameter(parameter.name, text, parameter.token)
 
 
-def read_expression(cursor: Cursor, declaration: Declaration, value: list[Token], token: Token) -> None:
+def read_expression(cursor: Cursor, clauses: TtlClauses, value: list[Token], token: Token) -> None:
     from lapse.ddl.expression import recognise_column
 
     text, node = _read_quoted(cursor, EXPRESSION, value)
-    declaration.assign_expression(text, recognise_column(node), token)
+    clauses.assign_expression(text, recognise_column(node), token)
 
 
 def _read_quoted(cursor: Cursor, name: str, value: list[Token]) -> tuple[str, Node]:
@@ -146,27 +146,27 @@ def _literal(cursor: Cursor, token: Token) -> str:
     return unquote(token, cursor.dialect) if token.kind in (Kind.STRING, Kind.QUOTED) else token.text
 
 
-def read_table_option(cursor: Cursor, declaration: Declaration, *, comments: bool, replaces: bool = False) -> bool:
+def read_table_option(cursor: Cursor, clauses: TtlClauses, *, comments: bool, replaces: bool = False) -> bool:
     """One TTL option at the cursor, if there is one; `comments` says whether a COMMENT here is the table's."""
     start = cursor.index
     if cursor.key(-1) in _NOT_BEFORE_AN_OPTION:
         return False
     if _at_ttl(cursor):
-        _read_ttl(cursor, declaration)
+        _read_ttl(cursor, clauses)
     elif cursor.at("TTL_ENABLE") and _has_value(cursor):
-        _read_enable(cursor, declaration)
+        _read_enable(cursor, clauses)
     elif cursor.at("TTL_JOB_INTERVAL") and _has_value(cursor):
         token = cursor.next()
         value = parameters.find("ttl_job_interval").parse(_option_value(cursor), "TTL_JOB_INTERVAL")
-        declaration.assign("job_interval", value, origin=Origin.TIDB, label="TTL_JOB_INTERVAL", token=token)
+        clauses.assign("job_interval", value, origin=Origin.TIDB, label="TTL_JOB_INTERVAL", token=token)
     elif cursor.at("REMOVE", "TTL"):
-        declaration.remove(cursor.next())
+        clauses.remove(cursor.next())
         cursor.next()
     elif comments and cursor.at("COMMENT"):
-        return _read_comment(cursor, declaration, replaces=replaces)
+        return _read_comment(cursor, clauses, replaces=replaces)
     else:
         return False
-    declaration.cuts.append(cursor.span(start, cursor.index - 1))
+    clauses.cuts.append(cursor.span(start, cursor.index - 1))
     return True
 
 
@@ -185,7 +185,7 @@ def _has_value(cursor: Cursor) -> bool:
     return cursor.key(1) in ("=", "ON", "OFF") or cursor.kind(1) in _TEXTS
 
 
-def _read_ttl(cursor: Cursor, declaration: Declaration) -> None:
+def _read_ttl(cursor: Cursor, clauses: TtlClauses) -> None:
     """`TTL [=] column + INTERVAL quantity unit`."""
     token = cursor.next()
     cursor.take("=")
@@ -196,7 +196,7 @@ def _read_ttl(cursor: Cursor, declaration: Declaration) -> None:
         raise cursor.problem("expected + INTERVAL after TTL = column", hint=f"write TTL = {column} + INTERVAL 3 MONTH")
     cursor.next()
     cursor.expect("INTERVAL", "after TTL = column +")
-    declaration.assign_column(column, _read_interval(cursor), token)
+    clauses.assign_column(column, _read_interval(cursor), token)
 
 
 def _read_interval(cursor: Cursor) -> Interval:
@@ -210,12 +210,12 @@ def _read_interval(cursor: Cursor) -> Interval:
     return interval.parse(text, name="TTL")
 
 
-def _read_enable(cursor: Cursor, declaration: Declaration) -> None:
+def _read_enable(cursor: Cursor, clauses: TtlClauses) -> None:
     token = cursor.next()
     value = _option_value(cursor)
     if value.upper() not in ("ON", "OFF"):
         raise InvalidValue("TTL_ENABLE", value, "must be 'ON' or 'OFF'")
-    declaration.assign("pause", value.upper() == "OFF", origin=Origin.TIDB, label="TTL_ENABLE", token=token)
+    clauses.assign("pause", value.upper() == "OFF", origin=Origin.TIDB, label="TTL_ENABLE", token=token)
 
 
 def _option_value(cursor: Cursor) -> str:
@@ -223,7 +223,7 @@ def _option_value(cursor: Cursor) -> str:
     return read_value(cursor, [cursor.next()])
 
 
-def _read_comment(cursor: Cursor, declaration: Declaration, *, replaces: bool) -> bool:
+def _read_comment(cursor: Cursor, clauses: TtlClauses, *, replaces: bool) -> bool:
     start = cursor.index
     token = cursor.next()
     cursor.take("=")
@@ -234,7 +234,7 @@ def _read_comment(cursor: Cursor, declaration: Declaration, *, replaces: bool) -
         cursor.index = start
         return False
     cursor.next()
-    declaration.assign_comment(text, fields, token, replaces=replaces)
-    if declaration.cut_comments:
-        declaration.cuts.append(cursor.span(start, cursor.index - 1))
+    clauses.assign_comment(text, fields, token, replaces=replaces)
+    if clauses.cut_comments:
+        clauses.cuts.append(cursor.span(start, cursor.index - 1))
     return True

@@ -1,27 +1,16 @@
 """SQL text to statements.
 
-Every statement of a connection passes here, so what cannot concern Lapse is told by its first word and leaves at once.
+Every statement of a connection passes here, so what cannot concern Lapse is told by its first word and leaves at once;
+the parsers of those that do are loaded when one comes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
-from lapse.ddl.alter import parse_alter_table
-from lapse.ddl.control import (
-    parse_comment_on,
-    parse_control_job,
-    parse_drop_table,
-    parse_rename_table,
-    parse_set_global,
-    parse_show,
-)
-from lapse.ddl.create import parse_create_table
-from lapse.ddl.cursor import Cursor
-from lapse.ddl.holds import parse_release
 from lapse.ddl.lexer import DIALECTS, SPACES, first_semicolon
-from lapse.ddl.query import parse_catalog_query
 from lapse.ddl.script import Piece, pieces, place
 from lapse.errors import InvalidValue, TtlSyntaxError
 from lapse.model.statement import PassThrough, Statement
@@ -97,31 +86,34 @@ def _may_concern(verb: str, text: str) -> bool:
 
 
 def _parse_piece(piece: Piece) -> list[Statement]:
-    parser = _PARSERS.get(piece.verb)
-    if parser is not None and _may_concern(piece.verb, piece.text):
-        found = parser(Cursor(piece))
+    if piece.verb in _PARSERS and _may_concern(piece.verb, piece.text):
+        from lapse.ddl.cursor import Cursor
+
+        found = parser_of(piece.verb)(Cursor(piece))
         if found:
-            return found if isinstance(found, list) else [found]
+            return [*found] if isinstance(found, (list, tuple)) else [found]
     return [PassThrough(text=piece.text, line=piece.line, column=piece.column, verb=piece.verb)]
 
 
-def _set_global(cursor: Cursor) -> list[Statement]:
-    return [*parse_set_global(cursor)]
+def parser_of(verb: str) -> Any:
+    """From a Cursor to a statement, to several, or to nothing that Lapse has to know of."""
+    module, name = _PARSERS[verb]
+    return getattr(import_module(f"lapse.ddl.{module}"), name)
 
 
-_PARSERS: dict[str, Callable[[Cursor], Statement | list[Statement] | None]] = {
-    "CREATE": parse_create_table,
-    "ALTER": parse_alter_table,
-    "COMMENT": parse_comment_on,
-    "DROP": parse_drop_table,
-    "RENAME": parse_rename_table,
-    "SHOW": parse_show,
-    "PAUSE": parse_control_job,
-    "RESUME": parse_control_job,
-    "CANCEL": parse_control_job,
-    "ADMIN": parse_control_job,
-    "RELEASE": parse_release,
-    "SET": _set_global,
-    "SELECT": parse_catalog_query,
-    "WITH": parse_catalog_query,
+_PARSERS = {
+    "CREATE": ("create", "parse_create_table"),
+    "ALTER": ("alter", "parse_alter_table"),
+    "COMMENT": ("control", "parse_comment_on"),
+    "DROP": ("control", "parse_drop_table"),
+    "RENAME": ("control", "parse_rename_table"),
+    "SHOW": ("control", "parse_show"),
+    "PAUSE": ("control", "parse_control_job"),
+    "RESUME": ("control", "parse_control_job"),
+    "CANCEL": ("control", "parse_control_job"),
+    "ADMIN": ("control", "parse_control_job"),
+    "RELEASE": ("holds", "parse_release"),
+    "SET": ("control", "parse_set_global"),
+    "SELECT": ("query", "parse_catalog_query"),
+    "WITH": ("query", "parse_catalog_query"),
 }

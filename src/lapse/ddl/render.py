@@ -31,9 +31,13 @@ _LAPSE_ONLY = frozenset(
         "time_zone",
         "time_format",
         "filter",
+        "keep_last",
         "hide_expired",
         "partition_drop",
         "replication_origin",
+        "archive",
+        "archive_keep",
+        "ledger_keys",
         "delete_within",
         "guard",
     }

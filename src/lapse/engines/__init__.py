@@ -19,7 +19,7 @@ def open_engine(url: str, clock: Clock | None = None) -> Engine:
     if url.partition(":")[0].lower() in KEY_VALUE:
         raise UnsupportedUrl(
             f"{mask(url)} is a key-value store, which knows no SQL",
-            hint=f"use `lapse kv`, or `lapse worker --kv {mask(url)}`",
+            hint=f"use `lapse kv`, which has pause but no holds, or `lapse status|worker --kv {mask(url)}`",
         )
     try:
         parsed = make_url(url)

@@ -19,15 +19,18 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from lapse.clock import Clock
+from lapse.engines.archive import Shape
+from lapse.engines.cells import Cells
 from lapse.engines.condition import Condition
 from lapse.engines.features import Features
+from lapse.engines.restoring import Dialect
 from lapse.engines.values import (
     STATEMENT_SECONDS,
     Advice,
     Batch,
+    BoundPolicy,
     ClientRequest,
     Consequences,
-    Declared,
     Expiring,
     Footprint,
     Gauge,
@@ -40,7 +43,8 @@ from lapse.engines.values import (
 )
 from lapse.errors import Blocked, DatabaseError, LapseError, TableNotFound
 from lapse.model.blocked import BlockCode
-from lapse.model.job import KeyRange, Path
+from lapse.model.job import Job, KeyRange, Path
+from lapse.model.ledger_keys import written
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
@@ -48,6 +52,9 @@ from lapse.model.table import MANAGED_COLUMN, Table, TableName
 Checkpoint = Callable[[Connection, Batch], None]
 """Called inside the transaction that deletes, so that counts and cursor commit with the rows or not at all."""
 
+
+Declarations = Callable[[Sequence[TableName]], Mapping[TableName, Policy]]
+"""Asks for the policies of some tables, by name."""
 
 R = TypeVar("R")
 
@@ -109,8 +116,12 @@ class Engine(ABC):
         One that need not be `durable` does not wait for the disk where the engine has the choice; a crash of the server
         may undo it, with everything that was committed after it.
         """
-        with self.connection() as connection, self.atomic(connection):
+        with self.connection() as connection, self.transaction_on(connection, durable=durable):
             yield connection
+
+    def transaction_on(self, connection: Connection, *, durable: bool = True) -> AbstractContextManager[None]:
+        """As `transaction`, on a connection of Lapse's own on which none is open."""
+        return self.atomic(connection)
 
     def user_connection(self) -> Connection:
         """A connection for the user's own statements, each of which commits by itself; close it."""
@@ -204,11 +215,32 @@ class Engine(ABC):
 
     # From the database's own client
 
-    def install_client(self, connection: Connection) -> None:  # noqa: B027 - only where there are functions
-        """Make what people call from the database's own client, inside the transaction that installs the catalog."""
+    @property
+    def client_version(self) -> int:
+        """Grows with every change of what `install_client` makes; 0 where there is nothing to make."""
+        return 0
+
+    def install_client(self, connection: Connection) -> bool:
+        """Make what people call from the database's own client, inside the transaction that installs the catalog.
+
+        False where this role may not make it, or its names are taken: the catalog is of use without it.
+        """
+        return True
+
+    def client_advice(self, connection: Connection) -> Advice:
+        """Why `install_client` has not made it yet, and what lets it."""
+        return Advice(text="the functions for the database's own client are missing", statement="lapse doctor URL")
+
+    def missing_client_parts(self, connection: Connection) -> list[str]:
+        """Names of what `install_client` made and that is gone, as far as this role is shown them."""
+        return []
 
     def remove_client(self, connection: Connection) -> None:  # noqa: B027 - only where there are functions
         """Take away what `install_client` has made."""
+
+    def requests_sql(self, connection: Connection) -> str | None:
+        """A query for how many requests wait, which can be asked together with others; None where it would fail."""
+        return None
 
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         """What people have asked for and no worker has done yet, the oldest first."""
@@ -219,7 +251,10 @@ class Engine(ABC):
         return False
 
     def requested_table(self, connection: Connection, request: ClientRequest) -> tuple[TableName, str]:
-        """The table and its owner. Raises NotPermitted where the role that asked does not own the table now."""
+        """The table and its owner. Raises NotPermitted where the role that asked does not own the table now.
+
+        Where tables have no owners, rights stand in for ownership, and the worker itself is named as the owner.
+        """
         raise TableNotFound("there are no requests here")
 
     def finish_request(  # noqa: B027 - only where there are functions
@@ -325,13 +360,17 @@ class Engine(ABC):
         """Where this database is; None where it cannot be copied behind Lapse's back."""
         return None
 
+    def whereabouts(self, connection: Connection) -> tuple[datetime, Place | None]:
+        """`now` and `place`, asked together where that is one question less."""
+        return self.now(connection), self.place(connection)
+
     # Arming
 
     def table_id(self, connection: Connection, table: Table) -> str | None:
         """What tells this table from another that takes its name; None where the database keeps nothing of the kind."""
         return None
 
-    def arm(self, connection: Connection, declared: Declared) -> str:
+    def arm(self, connection: Connection, declared: BoundPolicy) -> str:
         """What a policy is declared on, as text: which table this is, and the columns that it reads."""
         columns = []
         for name in declared.columns_read:
@@ -342,7 +381,7 @@ class Engine(ABC):
             columns.append([name, None if column is None else column.type.lower(), *known])
         return json.dumps({"table": self.table_id(connection, declared.table), "columns": columns})
 
-    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+    def check_armed(self, connection: Connection, declared: BoundPolicy, armed: str) -> str:
         """Is this still what was armed, with everything that Lapse installed in place? Raises Blocked where it is not.
 
         Returns the text to remember, which is another one where only the server's own number for the table has changed.
@@ -370,20 +409,20 @@ class Engine(ABC):
             )
         return armed if then["columns"] == now["columns"] else json.dumps(then | {"columns": now["columns"]})
 
-    def renew_parts(self, connection: Connection, declared: Declared) -> None:  # noqa: B027 - only where they differ
+    def renew_parts(self, connection: Connection, declared: BoundPolicy) -> None:  # noqa: B027 - only where they differ
         """Bring what an earlier version of Lapse has installed up to date."""
 
-    def rearm(self, connection: Connection, declared: Declared) -> None:  # noqa: B027 - only where there is such a thing
+    def rearm(self, connection: Connection, declared: BoundPolicy) -> None:  # noqa: B027 - only where there is such a thing
         """Make anew what knows the table by its identity: a person says that the policy is meant for it as it is."""
 
     # Policies
 
     @abstractmethod
-    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
         """Refuse what cannot work, with nothing changed; returns notices."""
 
     @abstractmethod
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+    def install(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> Table:
         """Make the database match the policy: managed column, triggers, view. Must be repeatable.
 
         Returns the table as it is then."""
@@ -393,10 +432,10 @@ class Engine(ABC):
         """Remove everything `install` made. The table may be gone already."""
 
     @abstractmethod
-    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+    def renamed(self, connection: Connection, old: TableName, declared: BoundPolicy) -> None:
         """The table was renamed: what carries its name follows."""
 
-    def rebuilding(self, connection: Connection, declared: Declared) -> AbstractContextManager[None]:
+    def rebuilding(self, connection: Connection, declared: BoundPolicy) -> AbstractContextManager[None]:
         """Inside, a migration tool may make the table anew under its name; where tables are changed in that way, what
         the policy had put there is put back."""
         return nullcontext()
@@ -406,7 +445,7 @@ class Engine(ABC):
         """The table is gone: remove what it left behind."""
 
     @abstractmethod
-    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         """What `install` would have made but is not there: drift, in words."""
 
     def strays(self, connection: Connection) -> list[Stray]:
@@ -418,18 +457,18 @@ class Engine(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         """Indexes, vacuum and foreign keys worth a look for this policy."""
 
-    def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
+    def upkeep(self, connection: Connection, declared: BoundPolicy, deleted_per_day: float) -> list[Advice]:
         """What keeps the space of deleted rows from being reused, and settings that fit the rate of deleting."""
         return []
 
-    def space(self, connection: Connection, declared: Declared) -> list[str]:
+    def space(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         """What deleted rows have left behind that is not cleaned up yet, in words."""
         return []
 
-    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         """What the role of this connection lacks for running jobs, with the GRANT that gives it."""
         return []
 
@@ -437,16 +476,65 @@ class Engine(ABC):
         """What the role of this connection may do beyond what running jobs takes."""
         return []
 
+    # Keys of deleted rows
+
+    @abstractmethod
+    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+        """A primary key, of which each column has a value, as it is hashed when the row is deleted. Raises InvalidValue
+        for what cannot be one."""
+
+    def guessed_keys(self, values: Sequence[str]) -> Sequence[bytes]:
+        """The same for a table that is gone, whose types are not known: all that it may have been."""
+        return [written([each.encode() for each in values])]
+
+    # Archives
+
+    @property
+    @abstractmethod
+    def archives(self) -> Dialect:
+        """How archive tables are read and restored from."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> Cells:
+        """How rows go into files and come back."""
+
+    @abstractmethod
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+        """An archive table as it is now, beside that of `table`; None where there is none of that name."""
+
+    @abstractmethod
+    def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:
+        """Exact types, by the columns of a table, as `archive_shape` tells them."""
+
+    @contextmanager
+    def outbox(self, name: TableName) -> Iterator[Connection]:
+        """A connection for reading an outbox, which runs nothing that its owner has written. Raises as `lock_outbox`
+        does."""
+        with self.connection() as connection:
+            yield connection
+
+    def lock_outbox(self, connection: Connection, name: TableName) -> None:
+        """Until the transaction ends, reading from it and removing rows runs nothing that its owner has written.
+        Raises Blocked where it is not an outbox any more, and NotPermitted."""
+        return
+
+    def restoring(self, connection: Connection, table: Table) -> AbstractContextManager[None]:
+        """Inside, in the caller's transaction, rows are inserted with the values that they had. Raises NotPermitted
+        where what belongs to the table would run with rights that its owner lacks."""
+        return nullcontext()
+
     # Deleting
 
     def target(
         self,
         connection: Connection,
-        declared: Declared,
+        declared: BoundPolicy,
         cutoff: datetime,
         *,
         path: Path | None = None,
         armed: str = "",
+        job: int = 0,
         statement_seconds: float = STATEMENT_SECONDS,
     ) -> Target:
         """What a job with this cutoff works on; the path is chosen where none is given."""
@@ -457,17 +545,20 @@ class Engine(ABC):
             condition=condition,
             path=path or self.choose_path(connection, declared, cutoff, condition),
             armed=armed,
+            job=job,
             statement_seconds=statement_seconds,
         )
 
     @abstractmethod
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+    def condition(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> Condition:
         """Which rows a job with this cutoff may delete, with its values written in."""
 
     @abstractmethod
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path: ...
+    def choose_path(
+        self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition
+    ) -> Path: ...
 
-    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
         """Leaves of a table that cannot hold an expired row, by their bounds alone, in a fixed number of statements.
 
         There may be more of them.
@@ -506,7 +597,7 @@ class Engine(ABC):
 
     @abstractmethod
     def expiring(
-        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+        self, connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
         """Running totals at `instants`, which ascend, by the condition that a job with that cutoff would have.
 
@@ -534,9 +625,13 @@ class Engine(ABC):
         """What the engine itself counts about the TTL it has of its own; empty where it has none."""
         return {}
 
-    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
-        """Tables that the database itself deletes from, and that have no policy."""
+    def undeclared(self, connection: Connection, declared: Declarations) -> dict[TableName, Advice]:
+        """Tables that the database itself deletes from, and that have no policy, or one that means other rows now."""
         return {}
+
+    def native_jobs(self, connection: Connection, name: TableName | None, limit: int) -> list[Job]:
+        """Jobs that the database ran by its own TTL, with or without a policy, newest first."""
+        return []
 
     def has_setting(self, name: str) -> bool:
         """Is this one of the server's own variables, although it is called like a setting of Lapse's?"""
@@ -548,6 +643,10 @@ class Engine(ABC):
 
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         """How strained the server is, from what this role may read; cheap enough for once a second."""
+        return []
+
+    def table_gauges(self, connection: Connection, settings: Settings, names: Collection[TableName]) -> list[Gauge]:
+        """How strained each of these tables is; those that are gone are left out."""
         return []
 
     def scalar(self, connection: Connection, sql: str) -> float:
@@ -586,11 +685,12 @@ def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 __all__ = [
     "Advice",
     "Batch",
+    "BoundPolicy",
     "Checkpoint",
     "ClientRequest",
     "Condition",
     "Consequences",
-    "Declared",
+    "Declarations",
     "Deleter",
     "Engine",
     "Expiring",

@@ -58,8 +58,41 @@ class Features:
     refuses_to_wait: bool = False
     """Can one statement say that it will not wait for a row lock at all? If not, free rows are picked first."""
 
+    table_locks: bool = True
+    """Can a session lock a whole table, or the file it is in? Dropping a partition that was looked at takes it."""
+
+    json_times: bool = True
+    """Can an expression take a time out of a JSON document?"""
+
+    own_settings: bool = True
+    """Are the `tidb_ttl_…` settings Lapse's own, and not variables of the server?"""
+
+    managed_column: bool = True
+    """Can rows be stamped and renewed in a hidden column, as `ttl_expire_after` wants?"""
+
+    archives: bool = True
+    """Can rows move to another table, `ttl_archive`, in the transaction that deletes them?"""
+
+    keeps_last: bool = True
+    """Can a batch see, and hold, the rows of a group that `ttl_keep_last` keeps?"""
+
+    triggers: bool = True
+    """Can a trigger run, and object, when a row is deleted?"""
+
+    skips_locked: bool = True
+    """Can a locking read pass by rows that other transactions have locked, or not committed?"""
+
+    hashes_keys: bool = False
+    """Does the database itself hash the keys of deleted rows, with a secret that a worker need not be able to read?"""
+
     judges_by_own_clock: bool = False
     """Does the server itself refuse to delete a row that has not expired by its own clock, whatever the cutoff?"""
 
     client_requests: bool = False
     """Can people ask for TTL from the database's own client, by functions in the catalog's schema?"""
+
+    describes_together: bool = False
+    """Does it take hardly longer to describe several tables than to describe one?"""
+
+    returns_space: bool = False
+    """Is there space to return to the file system after a run, in steps?"""

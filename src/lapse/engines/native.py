@@ -7,7 +7,7 @@ way of deleting rows is for all others. Nothing above and nothing in the engine 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
@@ -15,11 +15,11 @@ from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Condition, Deleter, Engine
-from lapse.engines.values import Advice, Declared, Expiring, Survey, Target
-from lapse.errors import Blocked, Drift, Unsupported
+from lapse.engines.base import Condition, Declarations, Deleter, Engine
+from lapse.engines.values import Advice, BoundPolicy, Expiring, Survey, Target
+from lapse.errors import Blocked, Unsupported
 from lapse.model.blocked import BlockCode
-from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.job import Job, KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableName
 
@@ -36,7 +36,7 @@ class Verdict:
 
     notices: tuple[str, ...] = ()
     reason: str | None = None
-    otherwise: Declared | None = None
+    otherwise: BoundPolicy | None = None
 
 
 class Native(ABC):
@@ -54,15 +54,15 @@ class Native(ABC):
     # Declare
 
     @abstractmethod
-    def check(self, connection: Connection, declared: Declared) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
         """Asked before anything is changed. Raises Refused for what neither the database nor Lapse should do."""
 
     @abstractmethod
-    def can_express(self, declared: Declared) -> bool:
+    def can_express(self, connection: Connection, declared: BoundPolicy) -> bool:
         """The verdict of `check`, without its notices and refusals."""
 
     @abstractmethod
-    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def declare(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
         """Tell the database, and see that it understood. What Lapse's job for `previous` needed goes."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Native(ABC):
     # Read back
 
     @abstractmethod
-    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         """What `declare` would have to write again, in words."""
 
     @abstractmethod
@@ -84,21 +84,25 @@ class Native(ABC):
         """Does the database do by itself what the policy says?"""
 
     @abstractmethod
-    def path(self, connection: Connection, declared: Declared) -> Path:
+    def path(self, connection: Connection, declared: BoundPolicy) -> Path:
         """Raises Drift, or Unsupported, where the database would not expire rows as the policy says."""
 
     # Observe
 
     @abstractmethod
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]: ...
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]: ...
 
     @abstractmethod
     def privileges(self, connection: Connection) -> list[Advice]:
         """What the role of this connection lacks for running it, with the GRANT that gives it."""
 
-    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+    def undeclared(self, connection: Connection, declared: Declarations) -> dict[TableName, Advice]:
         """As `Engine.undeclared`; empty where a table's comment says it, which is read anyway."""
         return {}
+
+    def jobs(self, connection: Connection, name: TableName | None, limit: int) -> list[Job]:
+        """As `Engine.native_jobs`; empty where the database has none."""
+        return []
 
     @abstractmethod
     def counters(self, connection: Connection) -> Mapping[str, int]:
@@ -111,11 +115,11 @@ class Native(ABC):
         """What decides, in the database's own words; only where expired rows are invisible."""
         raise NotImplementedError
 
-    def survey(self, connection: Connection, declared: Declared) -> Survey:
+    def survey(self, connection: Connection, declared: BoundPolicy) -> Survey:
         """Only where expired rows are invisible."""
         raise NotImplementedError
 
-    def expiring(self, connection: Connection, declared: Declared, instants: int) -> Expiring | None:
+    def expiring(self, connection: Connection, declared: BoundPolicy, instants: int) -> Expiring | None:
         """None where a query can read when the rows expire, as of any other table."""
         return None
 
@@ -124,9 +128,6 @@ class Native(ABC):
     @abstractmethod
     def run(self, target: Target) -> Deleter:
         """Makes the database expire the rows of a target now, and counts what went."""
-
-    serves_all: ClassVar[bool] = False
-    """Is it the only way to delete? What it cannot do is then refused, and Lapse deletes no row by itself."""
 
     pauses: ClassVar[bool]
     """Does a policy that is paused stop the database, too? If not, it only stops Lapse's own runs."""
@@ -151,7 +152,7 @@ class NativeFirst(Engine):
     def native(self) -> Native: ...
 
     def _serving(self, connection: Connection, table: Table) -> Native | None:
-        return self.native if self.native.serves_all or self.native.serves(connection, table) else None
+        return self.native if self.native.serves(connection, table) else None
 
     def obeys_by_itself(self, connection: Connection, table: Table, policy: Policy) -> bool:
         return self.native.serves(connection, table) and self.native.obeys(connection, table, policy)
@@ -163,16 +164,22 @@ class NativeFirst(Engine):
                 hint="holds are for tables whose rows Lapse's own jobs delete",
             )
 
-    def _expresses(self, declared: Declared) -> bool:
-        return not declared.holds and self.native.can_express(declared)
+    def _expresses(self, connection: Connection, declared: BoundPolicy) -> bool:
+        # Neither can any TTL of a database's own archive rows, nor tell which they were.
+        follows = declared.policy.archive is not None or declared.policy.ledger_keys
+        return not (declared.holds or follows) and self.native.can_express(connection, declared)
 
     # Policies
 
     @_reading_tables
-    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
         if not self.native.is_available(connection, declared.table):
             return super().check(connection, declared, previous)
         verdict = self.native.check(connection, declared)
+        if declared.policy.archive is not None and verdict.reason is None:
+            verdict = replace(verdict, reason="it archives no rows")
+        if declared.policy.ledger_keys and verdict.reason is None:
+            verdict = replace(verdict, reason="it does not tell the keys of the rows that it deletes")
         if declared.holds and verdict.reason is None:
             self.refuse_hold(connection, declared.table)
             verdict = replace(verdict, reason="it knows no holds")
@@ -187,10 +194,10 @@ class NativeFirst(Engine):
             return []
         return [f"ttl_pause stops Lapse's runs; {self.native.name} goes on"]
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+    def install(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> Table:
         if not self.native.is_available(connection, declared.table):
             return super().install(connection, declared, previous)
-        if self._expresses(declared):
+        if self._expresses(connection, declared):
             self.native.declare(connection, declared, previous)
             return self.describe(connection, declared.table.name)
         table = self.native.remove(connection, declared.table)
@@ -203,52 +210,50 @@ class NativeFirst(Engine):
             super().uninstall(connection, table, policy)
 
     @_reading_tables
-    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
-        if self.native.is_available(connection, declared.table) and self._expresses(declared):
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
+        if self.native.is_available(connection, declared.table) and self._expresses(connection, declared):
             return self.native.missing(connection, declared)
         return super().missing_parts(connection, declared)
 
     @_reading_tables
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         native = self._serving(connection, declared.table)
         return native.advice(connection, declared) if native else super().advice(connection, declared)
 
-    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         native = self._serving(connection, declared.table)
         own = native.privileges(connection) if native else []
-        return own if self.native.serves_all else [*super().privileges(connection, declared), *own]
+        return [*super().privileges(connection, declared), *own]
 
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+    def condition(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> Condition:
         native = self._serving(connection, declared.table)
         if native is not None and native.hides_expired:
             return Condition(expired=native.condition(declared.table))
         return super().condition(connection, declared, cutoff)
 
     @_reading_tables
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+    def choose_path(self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition) -> Path:
         if native := self._serving(connection, declared.table):
             return native.path(connection, declared)
         return super().choose_path(connection, declared, cutoff, found)
 
     @_reading_tables
-    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
         if self._serving(connection, declared.table):
             return frozenset()
         return super().unexpired_leaves(connection, declared, cutoff)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         if _is_chosen(target):
-            if target.condition.required:
+            if not target.condition.is_time_alone:
                 raise Blocked(
                     BlockCode.PARTS_MISSING,
                     f"{self.native.name}'s own TTL deletes every expired row, those that are to stay included",
                     hint=f"stop it: ALTER TABLE {target.declared.table.name} RESET (ttl)",
                 )
             return self.native.run(target)
-        if self.native.serves_all:
-            raise Drift(f"{self.native.name} itself deletes the rows of table {target.declared.table.name}")
         return super().deleter(target, span, cursor)
 
     @_reading_tables
@@ -259,7 +264,7 @@ class NativeFirst(Engine):
 
     @_reading_tables
     def expiring(
-        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+        self, connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
         native = self._serving(connection, declared.table)
         found = native.expiring(connection, declared, len(instants)) if native else None
@@ -271,8 +276,11 @@ class NativeFirst(Engine):
             return []
         return super().sample(connection, target, count)
 
-    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+    def undeclared(self, connection: Connection, declared: Declarations) -> dict[TableName, Advice]:
         return self.native.undeclared(connection, declared)
+
+    def native_jobs(self, connection: Connection, name: TableName | None, limit: int) -> list[Job]:
+        return self.native.jobs(connection, name, limit)
 
     def native_counters(self, connection: Connection) -> Mapping[str, int]:
         return self.native.counters(connection)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.errors import PolicyConflict
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Column
 
 
-def with_managed_column(declared: Declared, kind: str) -> Declared:
+def with_managed_column(declared: BoundPolicy, kind: str) -> BoundPolicy:
     """With a managed column of that type, if the policy wants one and the table has none yet."""
     table = declared.table
     if declared.policy.expire_after is None or table.column(MANAGED_COLUMN):
@@ -19,17 +19,17 @@ def with_managed_column(declared: Declared, kind: str) -> Declared:
     return replace(declared, table=replace(table, columns=(*table.columns, column)))
 
 
-def becomes_managed(declared: Declared, previous: Policy | None) -> bool:
+def becomes_managed(declared: BoundPolicy, previous: Policy | None) -> bool:
     """Does the policy want a managed column where there was none?"""
     return declared.policy.expire_after is not None and (previous is None or previous.expire_after is None)
 
 
-def changes_columns(declared: Declared, previous: Policy | None) -> bool:
+def changes_columns(declared: BoundPolicy, previous: Policy | None) -> bool:
     """May installing the policy add, drop or alter the managed column?"""
     return declared.policy.expire_after is not None or (previous is not None and previous.expire_after is not None)
 
 
-def refuse_taken_name(declared: Declared, previous: Policy | None) -> None:
+def refuse_taken_name(declared: BoundPolicy, previous: Policy | None) -> None:
     """A column of that name which Lapse did not make is not ours to change."""
     if becomes_managed(declared, previous) and declared.table.column(MANAGED_COLUMN):
         raise PolicyConflict(

@@ -19,7 +19,7 @@ from lapse.engines.postgres import condition as postgres
 from lapse.engines.postgres.names import quote as quote_postgres
 from lapse.engines.sqlite import condition as sqlite
 from lapse.engines.sqlite.names import column as quote_sqlite
-from lapse.engines.values import Declared
+from lapse.engines.values import BoundPolicy
 from lapse.errors import Unsupported
 from lapse.model.expression import ColumnRef
 from lapse.model.policy import ColumnExpiry
@@ -32,7 +32,7 @@ _MANAGED_TYPES = {"postgresql": "timestamp with time zone", "mysql": "datetime(6
 BACKENDS = frozenset(_MANAGED_TYPES)
 
 
-def expired_now(backend: str, declared: Declared, now: datetime, column_sql: Callable[[str], str]) -> str:
+def expired_now(backend: str, declared: BoundPolicy, now: datetime, column_sql: Callable[[str], str]) -> str:
     """SQL that is true for expired rows, by the server's clock. SQLite has none and is told what time it is, and so are
     MariaDB and MySQL where times are of a zone: they may not know it.
 
@@ -41,6 +41,11 @@ def expired_now(backend: str, declared: Declared, now: datetime, column_sql: Cal
     """
     if backend not in BACKENDS:
         raise Unsupported(f"Lapse has no engine for {backend}")
+    if declared.policy.keep_last is not None:
+        raise Unsupported(
+            "whether a row is one of those that ttl_keep_last keeps cannot be asked inside of another query",
+            hint=f"select from the view of live rows: ttl_hide_expired = 'view' makes {declared.table.name}_live",
+        )
     if declared.table.column(MANAGED_COLUMN) is None:
         managed = Column(name=MANAGED_COLUMN, type=_MANAGED_TYPES[backend])
         declared = replace(declared, table=replace(declared.table, columns=(*declared.table.columns, managed)))
@@ -60,14 +65,14 @@ def expired_now(backend: str, declared: Declared, now: datetime, column_sql: Cal
     return f"({sql})"
 
 
-def _mysql(declared: Declared, now: datetime) -> str:
+def _mysql(declared: BoundPolicy, now: datetime) -> str:
     policy = declared.policy
     if policy.zone != "UTC" and isinstance(policy.expiry, ColumnExpiry) and mysql.reads_wall_clock(declared):
         return mysql.at(_NO_CONNECTION, declared, now).sql
     return mysql.expired_sql(declared)
 
 
-def _renamed(declared: Declared, tokens: dict[str, str]) -> Declared:
+def _renamed(declared: BoundPolicy, tokens: dict[str, str]) -> BoundPolicy:
     columns = tuple(replace(column, name=tokens.get(column.name, column.name)) for column in declared.table.columns)
     policy = declared.policy
     if isinstance(policy.expiry, ColumnExpiry) and policy.column is not None:

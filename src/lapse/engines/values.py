@@ -11,6 +11,7 @@ from lapse.engines.condition import Condition
 from lapse.model.expression import Node
 from lapse.model.expression import columns as expression_columns
 from lapse.model.job import Path
+from lapse.model.ledger_keys import Noted, Secret
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import Table, TableName
 
@@ -30,7 +31,7 @@ class HeldRows:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class BoundPolicy:
     """A policy together with the table it is for; `expression` and `filter` are its parsed texts, where it has them.
 
     `holds` keep rows from being deleted that have expired; such rows are hidden like any other that has.
@@ -45,7 +46,7 @@ class Declared:
     @property
     def is_time_alone(self) -> bool:
         """Do the times of a row alone decide whether it is deleted?"""
-        return self.filter is None and not self.holds
+        return self.filter is None and self.policy.keep_last is None and not self.holds
 
     def holds_at(self, cutoff: datetime) -> tuple[HeldRows, ...]:
         """Those that a job with this cutoff has to know."""
@@ -57,6 +58,9 @@ class Declared:
         expiry = self.policy.expiry
         terms = [self.filter, *(each.where for each in self.holds)]
         filtered = [name for term in terms if term is not None for name in expression_columns(term)]
+        if (keep := self.policy.keep_last) is not None:
+            # Among rows of one time the key tells which is the later one.
+            filtered += [*keep.by, keep.order, *(self.table.primary_key or self.table.key)]
         if isinstance(expiry, ColumnExpiry):
             return tuple(dict.fromkeys((expiry.column, *filtered)))
         assert self.expression is not None
@@ -67,15 +71,19 @@ class Declared:
 class Target:
     """What a job works on: the rows of `declared` for which `condition`, that of `cutoff`, is true, found by `path`.
 
-    `armed` is what the policy was declared on: a batch deletes nothing from anything else. A statement of a batch takes
-    no longer than `statement_seconds`, where the engine can see to that.
+    `armed` is what the policy was declared on: a batch deletes nothing from anything else. `job` is its number, which
+    archived rows carry; `secret` is what the worker hashes the keys of deleted rows with, where the policy wants that
+    and the database does not do it. A statement of a batch takes no longer than `statement_seconds`, where the engine
+    can see to that.
     """
 
-    declared: Declared
+    declared: BoundPolicy
     cutoff: datetime
     condition: Condition
     path: Path
     armed: str = ""
+    job: int = 0
+    secret: Secret | None = None
     statement_seconds: float = STATEMENT_SECONDS
 
     def fits_one_scan(self, size: int) -> bool:
@@ -116,7 +124,8 @@ class Batch:
     `examined` rows were read, `selected` of them had expired, `deleted` really went, `held` are referenced or
     otherwise undeletable, `skipped` were locked by other sessions. `cursor` is where to go on. `locked_seconds` is how
     long the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at
-    work, which is what more rows make longer; for `read_seconds` before it rows were looked for.
+    work, which is what more rows make longer; for `read_seconds` before it rows were looked for. `noted` are the keys
+    of the deleted rows, where they are to be recorded.
     """
 
     examined: int = 0
@@ -129,6 +138,7 @@ class Batch:
     locked_seconds: float = 0.0
     busy_seconds: float = 0.0
     read_seconds: float = 0.0
+    noted: Noted | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,6 +271,10 @@ class Gauge:
     is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
     smoothed before they are judged. `counter` values only grow: their rate per second is judged. `settings` are those
     that change its limits, or what it looks at.
+
+    `application` tells whether others are at work. What Lapse's own deletes raise as well is `own`: it is judged only
+    while others are at work, since there is no other use for an idle server. `table` is the one that it holds for;
+    without, it holds for all.
     """
 
     name: str
@@ -272,14 +286,19 @@ class Gauge:
     counter: bool = False
     note: str | None = None
     settings: tuple[str, ...] = ()
+    application: bool = False
+    own: bool = False
+    table: TableName | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientRequest:
-    """What a role has asked for from the database's own client; `relation` and `requested_by` are the server's ids."""
+    """What a role has asked for from the database's own client; `relation` and `requested_by` are the server's ids, or
+    names where it has none; `requester` is that role's name."""
 
     id: int
     command: str
-    relation: int
+    relation: int | str
     arguments: Mapping[str, Any]
-    requested_by: int
+    requested_by: int | str
+    requester: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from zoneinfo import ZoneInfo
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.errors import Blocked, ZoneMissing
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import ColumnExpiry
@@ -20,7 +20,7 @@ def is_utc(zone: str) -> bool:
     return _UTC.fullmatch(zone.strip()) is not None
 
 
-def refuse_guess(declared: Declared, zone: str | None) -> None:
+def refuse_guess(declared: BoundPolicy, zone: str | None) -> None:
     """At declaration. `zone` is the server's, where times could be meant in it; raises ZoneMissing then."""
     if zone is not None:
         expiry = declared.policy.expiry
@@ -29,20 +29,20 @@ def refuse_guess(declared: Declared, zone: str | None) -> None:
         raise ZoneMissing(_why(declared, zone), zone=as_time_zone(zone), hint=_hint(declared, zone, how))
 
 
-def block_guess(declared: Declared, zone: str | None) -> None:
+def block_guess(declared: BoundPolicy, zone: str | None) -> None:
     """Before a job: the server's zone was changed since, or the policy is older than this question."""
     if zone is not None:
         raise Blocked(BlockCode.COLUMN_CHANGED, _why(declared, zone), hint=_hint(declared, zone))
 
 
-def _why(declared: Declared, zone: str) -> str:
+def _why(declared: BoundPolicy, zone: str) -> str:
     return (
         f"table {declared.table.name} stores times without a zone, and the server's zone is {zone}: "
         "Lapse does not guess in which zone they are meant"
     )
 
 
-def _hint(declared: Declared, zone: str, how: str = "") -> str:
+def _hint(declared: BoundPolicy, zone: str, how: str = "") -> str:
     ready = as_time_zone(zone)
     name = ready or "Area/City"
     statement = f"ALTER TABLE {declared.table.name.whole} SET ({how}ttl_time_zone = '{name}')"

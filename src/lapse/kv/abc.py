@@ -16,8 +16,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self, Unpack, runtime_checkable
 
-from lapse.kv.budget import PurgeLimits
-from lapse.kv.options import DurationLike
+from lapse.kv.options import DurationLike, PurgeLimits
 from lapse.kv.ttl import Ttl, TtlLike
 from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats
 

@@ -1,13 +1,13 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
-It is written as coroutines. SlateDB's wait for the engine; RocksDB's never wait, and `lapse.kv.sync.Direct` runs them
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.sync.Direct` runs them
 where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,32 +16,39 @@ from weakref import WeakSet
 
 from lapse.errors import Unsupported
 from lapse.kv import format as stored
-from lapse.kv.budget import Budget, PurgeLimits
+from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
-from lapse.kv.keys import EVERYTHING, LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_key, check_value, take_rows
-from lapse.kv.options import DurationLike, MergeFunction
-from lapse.kv.owner import describe_owner
-from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.keys import (
+    EVERYTHING,
+    NO_ROWS,
+    KeyRange,
+    Rows,
+    check_key,
+    check_value,
+    take_rows,
+)
+from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
+from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import Ttl, TtlLike, from_millis, read_default
+from lapse.kv.ttl import Ttl, TtlLike, from_millis, plain_ttl, read_default
 from lapse.kv.units import EMPTY, Written, pack_units, read_written
+from lapse.kv.url import describe_owner
 from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 
 if TYPE_CHECKING:
     from lapse.kv.purge import Purge
-    from lapse.kv.slatedb.views import AsyncTransaction
+    from lapse.kv.slatedb.store import AsyncTransaction
 
 
 class Gate(Protocol):
-    """Writes pass `async with gate`; a read-modify-write, or a purge's look-then-delete, is `alone()` inside. Nothing
-    of the caller's runs in either."""
+    """Writes are inside `beside()` each other; a read-modify-write, or a purge's look-then-delete, is `alone()`.
+    Nothing of the caller's runs in either."""
 
     @property
     def is_taken(self) -> bool: ...
+    def beside(self) -> AbstractAsyncContextManager[None]: ...
     def alone(self) -> AbstractAsyncContextManager[None]: ...
-    async def __aenter__(self) -> None: ...
-    async def __aexit__(self, *error: object) -> None: ...
 
 
 class AsyncStore(AsyncReader):
@@ -49,6 +56,8 @@ class AsyncStore(AsyncReader):
     """How far the clock moves before its mark is saved again: what a crash can forget of the time."""
     purge_batch_rows: int
     """Rows that a purge removes in one step, some milliseconds: what a writer may have to wait for."""
+    in_loop = False
+    """Whether asyncio runs its coroutines."""
 
     def __init__(self, *, state: State, handle: Any, gate: Gate, purge_gate: Gate) -> None:
         self.state = state
@@ -74,8 +83,8 @@ class AsyncStore(AsyncReader):
         """Rows as they are now, whatever is written meanwhile."""
 
     @abstractmethod
-    async def write(self, rows: Sequence[Any], ttl: TtlLike, deletes: Sequence[bytes] = ()) -> int:
-        """All together; a row is `(key, value)` or `(key, value, ttl)`. The caller is inside the gate."""
+    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+        """All together, with `ttl` where rows have none of their own. The caller is inside the gate."""
 
     @abstractmethod
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
@@ -171,7 +180,7 @@ class AsyncStore(AsyncReader):
         for view in list(self.views):
             view.release()
         try:
-            if not state.options.read_only:
+            if not state.options.read_only and not state.overdue:
                 notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
                 if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
                     notes[stored.WRITTEN_KEY] = state.written.to_bytes()
@@ -207,7 +216,7 @@ class AsyncStore(AsyncReader):
 
     async def snapshot(self) -> AsyncSnapshot:
         await self.save_mark(self.read_ms())
-        async with self.gate:
+        async with self.gate.beside():
             now_ms = self.read_ms()
             return AsyncSnapshot(self, await self.pin(), now_ms)
 
@@ -269,7 +278,8 @@ class AsyncStore(AsyncReader):
         self.state.check_writable()
         check_key(key)
         check_value(value)
-        async with self.gate:
+        ttl = plain_ttl(ttl)
+        async with self.gate.beside():
             self.state.check_writable()
             now_ms = self.state.clock.now_ms()
             if self.is_mark_due(now_ms):
@@ -281,23 +291,27 @@ class AsyncStore(AsyncReader):
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> int:
         self.state.check_writable()
-        return await self.put_taken(take_rows(rows), ttl)
+        ttl = plain_ttl(ttl)
+        return await self.put_taken(take_rows(rows, ttl), ttl)
 
-    async def put_taken(self, rows: Sequence[Any], ttl: TtlLike) -> int:
+    async def put_taken(self, rows: Rows, ttl: TtlLike) -> int:
         self.state.check_writable()
-        return await self.write_all(rows, ttl) if rows else 0
+        if rows.keys:
+            await self.write_all(rows, ttl)
+        return len(rows.keys)
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()
-        await self.write_all([], deletes=[check_key(key)])
+        await self.write_all(NO_ROWS, deletes=[check_key(key)])
 
-    async def write_all(self, rows: Sequence[Any], ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
-        async with self.gate:
+    async def write_all(self, rows: Rows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> None:
+        async with self.gate.beside():
             self.state.check_writable()
-            return await self.write(rows, ttl, deletes)
+            await self.write(rows, ttl, deletes)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         self.state.check_writable()
+        ttl = plain_ttl(ttl)
         async with self.gate.alone():
             now_ms = self.state.clock.now_ms()
             stamp = self.state.stamp(ttl, now_ms)
@@ -315,6 +329,7 @@ class AsyncStore(AsyncReader):
         self.state.check_writable()
         function = self.state.merge_function()
         check_value(operand)
+        ttl = plain_ttl(ttl)
         self.state.check_ttl(ttl)
         while True:
             found = await self._live_row(key, self.state.clock.now_ms())
@@ -338,7 +353,7 @@ class AsyncStore(AsyncReader):
     async def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
         default = read_default(ttl)
         await self._set_meta(stored.DEFAULT_TTL_KEY, stored.pack_default(default))
-        async with self.gate:
+        async with self.gate.beside():
             self.state.default = default
             self.state.stamps.clear()
 
@@ -377,43 +392,3 @@ class AsyncStore(AsyncReader):
         self.state.check_open()
         if not self.state.options.read_only:
             await self.sync()
-
-
-class AsyncBatch(AsyncBlock):
-    """A batch that could not be written still has its writes, to be committed again."""
-
-    def __init__(self, store: AsyncStore) -> None:
-        self._store = store
-        self._writes: dict[bytes, tuple[bytes, bytes | None, TtlLike]] = {}
-        self._ttls: set[TtlLike] = {Ttl.DEFAULT}
-        """Those that were looked at; whether a moment is still to come is seen at the commit."""
-
-    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
-        if type(key) is not bytes or type(value) is not bytes or key < LOWEST_KEY or len(key) > MAX_KEY_BYTES:
-            check_key(key)
-            check_value(value)
-        if ttl.__hash__ is None or ttl not in self._ttls:
-            self._store.state.check_ttl(ttl)
-            self._ttls.add(ttl)
-        self._writes[key] = (key, value, ttl)
-
-    def delete(self, key: bytes) -> None:
-        self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
-
-    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
-        return {"put": self.put, "delete": self.delete}
-
-    def __len__(self) -> int:
-        return len(self._writes)
-
-    async def commit(self) -> None:
-        self._store.state.check_writable()
-        writes = self._writes.values()
-        if writes:
-            deletes = [key for key, value, _ in writes if value is None]
-            puts = [write for write in writes if write[1] is not None] if deletes else list(writes)
-            await self._store.write_all(puts, deletes=deletes)
-            self._writes = {}
-
-    async def close(self) -> None:
-        """Nothing was written, and nothing is lost."""

@@ -17,7 +17,7 @@ _FAMILIES: dict[str, tuple[type, str, str]] = {
     "backlog": (
         Gauge,
         "lapse_kv_backlog_rows",
-        "Expired rows still stored when last looked at, NaN if a purge ended before it had counted them",
+        "Expired rows still stored when last looked at, NaN if not known",
     ),
     "oldest": (
         Gauge,
@@ -27,18 +27,24 @@ _FAMILIES: dict[str, tuple[type, str, str]] = {
     "last_purge": (Gauge, "lapse_kv_last_purge_timestamp_seconds", "When the last purge ended"),
     "purge_seconds": (Gauge, "lapse_kv_last_purge_duration_seconds", "How long the last purge took"),
 }
-_registered: WeakKeyDictionary[CollectorRegistry, dict[str, Any]] = WeakKeyDictionary()
-"""A registry accepts each name only once."""
+_registered: WeakKeyDictionary[CollectorRegistry, tuple[dict[str, Any], set[str]]] = WeakKeyDictionary()
+"""A registry accepts each name only once. And the stores that have metrics in it."""
 
 
 class StoreMetrics:
     def __init__(self, registry: CollectorRegistry, store: str) -> None:
         if registry not in _registered:
-            _registered[registry] = {
+            families = {
                 name: kind(full_name, text, ("store",), registry=registry)
                 for name, (kind, full_name, text) in _FAMILIES.items()
             }
-        self._all = {name: family.labels(store) for name, family in _registered[registry].items()}
+            _registered[registry] = families, set()
+        families, stores = _registered[registry]
+        self._all = {name: family.labels(store) for name, family in families.items()}
+        if store not in stores:  # nothing is known of its backlog yet, which is not to say that there is none
+            stores.add(store)
+            self._all["backlog"].set(nan)
+            self._all["oldest"].set(nan)
 
     def hidden(self, rows: int = 1) -> None:
         self._all["hidden"].inc(rows)

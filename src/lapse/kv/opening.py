@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib import import_module
 from typing import Any, Unpack
 
 from lapse.kv.abc import Store
 from lapse.kv.base import AsyncStore
 from lapse.kv.options import OpenOptions, Options
-from lapse.kv.sync import Direct, Runner, blocking, threaded
+from lapse.kv.sync import Direct, Runner, blocking
 from lapse.kv.url import ROCKSDB, StoreUrl, parse
 
 
@@ -25,12 +24,10 @@ def open(url: str, **options: Unpack[OpenOptions]) -> Store:
 
 
 async def open_async(url: str, **options: Unpack[OpenOptions]) -> AsyncStore:
-    """Like `lapse.kv.open`. SlateDB is asynchronous itself; RocksDB's calls run in a thread."""
+    """Like `lapse.kv.open`."""
     parsed, read = parse(url), Options(**options)
-    opening = _engine(parsed, "opening").open_store(parsed, read)
-    if parsed.engine == ROCKSDB:
-        return threaded(await asyncio.to_thread(Direct().run, opening))
-    store: AsyncStore = await opening
+    store: AsyncStore = await _engine(parsed, "opening").open_store(parsed, read)
+    store.in_loop = True
     return store
 
 

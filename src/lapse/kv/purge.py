@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.budget import Budget
 from lapse.kv.keys import KeyRange
+from lapse.kv.options import Budget
 from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
 from lapse.kv.ttl import NEVER_MS, from_millis
 from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, read_units

@@ -14,10 +14,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.abc import Store
-from lapse.kv.budget import Budget, PurgeLimits
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
-from lapse.kv.options import DurationLike
+from lapse.kv.options import Budget, DurationLike, PurgeLimits
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult

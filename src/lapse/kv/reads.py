@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from asyncio import sleep
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -109,6 +110,7 @@ class Scan(AsyncIterator[RawRow]):
         while rows is not None:
             for found in rows:
                 yield found
+            await sleep(0)  # reading a chunk may not wait for anything, as on RocksDB: other tasks have their turn
             rows = await self.fill()
 
     async def __anext__(self) -> RawRow:
@@ -133,8 +135,8 @@ class AsyncBlock:
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         await (getattr(self, "commit", self.close) if kind is None else self.close)()
 
-    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
-        """Methods that code which is not asynchronous can call as they are. `run` is how it runs all others."""
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        """Methods that code which is not asynchronous can call as they are."""
         return {}
 
 

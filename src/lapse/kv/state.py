@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lapse.errors import Refused, StoreClosed, Unsupported
+from lapse.errors import DatabaseUnavailable, Refused, StoreClosed, Unsupported
 from lapse.kv.clock import StoreClock, end_of
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
@@ -43,6 +43,8 @@ class State:
         self.written = Written()
         self.mark_ms = 0
         self.closed = False
+        self.overdue: Collection[object] = ()
+        """Calls into the engine that have had no answer in time, and have none yet."""
         self.stamps: dict[TtlLike, Stamp] = {}
         """Those of the present millisecond: a TTL is read once, and its header made once a millisecond."""
         clock.on_advance = self.stamps.clear
@@ -53,6 +55,10 @@ class State:
     def check_open(self) -> None:
         if self.closed:
             raise StoreClosed(f"{self.url} is closed")
+        if self.overdue:
+            raise DatabaseUnavailable(
+                f"{self.url}: an earlier call into the engine still has no answer", hint="does the disk answer?"
+            )
 
     def check_writable(self) -> None:
         self.check_open()
@@ -63,10 +69,7 @@ class State:
 
     def stamp(self, ttl: TtlLike, now_ms: int) -> Stamp:
         ends_s = end_of(now_ms)
-        try:
-            known = self.stamps.get(ttl)
-        except TypeError:  # something that cannot be a TTL, which the caller is told
-            known = None
+        known = self.stamps.get(ttl)
         if known is not None and known.ends_s == ends_s:
             return known
         expires_ms = self.expiry_ms(ttl, now_ms)

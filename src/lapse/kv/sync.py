@@ -1,6 +1,6 @@
-"""From the asynchronous interface, which both engines implement, to the synchronous one, and for RocksDB back again.
+"""From the asynchronous interface, which both engines implement, to the synchronous one.
 
-The wrappers have every method of the interface: one that is added to it needs nothing here.
+The wrapper has every method of the interface: one that is added to it needs nothing here.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, Self, TypeVar, cast
 
 from lapse.errors import StoreClosed
 from lapse.kv.abc import Batch, Snapshot, Store, Transaction
-from lapse.kv.base import AsyncBatch, AsyncStore
+from lapse.kv.base import AsyncStore
+from lapse.kv.batch import AsyncBatch
 from lapse.kv.keys import take_rows
 from lapse.kv.reads import AsyncBlock, RawRow, Scan
-from lapse.kv.ttl import Ttl, TtlLike
+from lapse.kv.ttl import Ttl, TtlLike, plain_ttl
 
 T = TypeVar("T")
 _PUBLIC = {name for kind in (Store, Snapshot, Transaction, Batch) for name in dir(kind) if not name.startswith("_")}
-"""What the wrappers hand on."""
+"""What the wrapper hands on."""
 
 
 def blocking(open_store: Callable[[], Coroutine[Any, Any, AsyncStore]], runner: Runner | Direct) -> Store:
@@ -36,15 +37,15 @@ def blocking(open_store: Callable[[], Coroutine[Any, Any, AsyncStore]], runner: 
         raise
 
 
-def threaded(store: AsyncStore) -> AsyncStore:
-    """A store for asyncio whose coroutines, which never wait, run in threads."""
-    return cast(AsyncStore, _Threaded(store))
-
-
 def _public(inner: Any, name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"a store has no {name!r}", name=name, obj=inner)
     return getattr(inner, name)
+
+
+def _plain(given: Any) -> Any:
+    """A TTL as its own class and time zone say it, before anything is locked."""
+    return plain_ttl(given) if isinstance(given, str | timedelta | datetime) else given
 
 
 class _Blocking:
@@ -53,7 +54,7 @@ class _Blocking:
     def __init__(self, inner: Any, runner: Runner | Direct) -> None:
         self._inner = inner
         self._runner = runner
-        vars(self).update(inner.quick(runner.run))
+        vars(self).update(inner.quick())
 
     def __getattr__(self, name: str) -> Any:
         found = _public(self._inner, name)
@@ -65,7 +66,7 @@ class _Blocking:
         runner = self._runner
         if runner.is_closed:
             raise StoreClosed("the store is closed")
-        answer = method(*args, **options)
+        answer = method(*map(_plain, args), **{name: _plain(given) for name, given in options.items()})
         if inspect.iscoroutine(answer):
             answer = runner.run(answer)
         if isinstance(answer, AsyncBlock):
@@ -76,7 +77,8 @@ class _Blocking:
         """Nothing of the caller's runs in the loop."""
         if self._runner.is_closed:
             raise StoreClosed("the store is closed")
-        return self._call(self._inner.put_taken, take_rows(rows), ttl)
+        ttl = plain_ttl(ttl)
+        return self._call(self._inner.put_taken, take_rows(rows, ttl), ttl)
 
     def scan(self, *args: Any, **options: Any) -> Iterator[RawRow]:
         """The loop is entered once per chunk, not once per row."""
@@ -101,7 +103,7 @@ class _Blocking:
         finally:
             if isinstance(self._inner, AsyncStore):
                 self._runner.close()
-                for name in ("get", "put"):  # they would keep the engine alive
+                for name in ("get", "put"):  # those of RocksDB would keep the engine alive
                     vars(self).pop(name, None)
 
     def __enter__(self) -> Self:
@@ -112,45 +114,6 @@ class _Blocking:
 
 
 class _BlockingBatch(_Blocking):
-    def __len__(self) -> int:
-        return len(self._inner)
-
-
-class _Threaded(AsyncBlock):
-    """The same for asyncio: each call runs in a thread."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        found = _public(self._inner, name)
-        if inspect.iscoroutinefunction(found):
-            return partial(self._call, found)
-        return partial(self._answer, found) if callable(found) else found
-
-    async def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        return self._wrapped(await asyncio.to_thread(Direct().run, method(*args, **options)))
-
-    def _answer(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        return self._wrapped(method(*args, **options))
-
-    def _wrapped(self, answer: Any) -> Any:
-        if isinstance(answer, AsyncBlock):
-            return (_ThreadedBatch if isinstance(answer, AsyncBatch) else _Threaded)(answer)
-        return answer
-
-    async def close(self) -> None:
-        await self._call(self._inner.close)
-
-    async def scan(self, *args: Any, **options: Any) -> AsyncIterator[RawRow]:
-        """Read in threads, judged here when handed out."""
-        scan: Scan = self._inner.scan(*args, **options)
-        while (rows := await asyncio.to_thread(Direct().run, scan.fill())) is not None:
-            for found in rows:
-                yield found
-
-
-class _ThreadedBatch(_Threaded):
     def __len__(self) -> int:
         return len(self._inner)
 
@@ -173,84 +136,126 @@ class Direct:
 
 
 class Runner:
-    """One event loop, driven by whichever thread calls: two and a half times as fast as handing every call to
-    a thread of its own. A thread that calls while another one drives hands its work over, so that a get does
-    not wait for a purge to end, and takes the wheel if the other is done first.
-    """
+    """For coroutines that wait: each runs in the thread that calls. As in an event loop, one of them runs at a time,
+    and another one while it waits; but there is no task, no round of a loop and no socket to wake it, which together
+    cost more than a get of the engine."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._turn = threading.Condition()
-        self._driving = False
-        self._calls = 0
+        self._turn = threading.RLock()
+        self._has_ended = threading.Condition(self._turn)
+        self._callers: set[int] = set()
         self.is_closed = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if asyncio._get_running_loop() is not None:
-            # The caller is itself inside an event loop (a notebook, say): two cannot run in one thread.
-            with ThreadPoolExecutor(max_workers=1) as pool:
-                return pool.submit(self.run, work).result()
+        """The user may interrupt it between any two steps: what is left undone here, the thread's next call does."""
+        outer, loop, caller = asyncio._get_running_loop(), Loop(), threading.get_ident()
         with self._turn:
             if self.is_closed:
                 work.close()
                 raise StoreClosed("the store is closed")
-            self._calls += 1
-            is_mine = not self._driving
-            self._driving = True
+            try:
+                self._callers.add(caller)
+                asyncio._set_running_loop(loop)  # type: ignore[arg-type]
+                future = work.send(None)
+                while True:
+                    error = self._wait(future, loop.limit_s)
+                    future = work.send(None) if error is None else work.throw(error)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+            finally:
+                work.close()
+                asyncio._set_running_loop(None if isinstance(outer, Loop) else outer)
+                self._callers.discard(caller)
+                self._has_ended.notify_all()
+
+    def _wait(self, future: LoopFuture | None, limit_s: float) -> BaseException | None:
+        """Returns what the coroutine is to be told: that there was no answer, or that the user has interrupted it."""
+        told: BaseException | None = None
         try:
-            return self._drive(work) if is_mine else self._hand_over(work)
-        finally:
-            with self._turn:
-                if is_mine:
-                    self._driving = False
-                self._calls -= 1
-                self._turn.notify_all()
+            self._turn.release()
+            told = None if future is None or future.is_over.acquire(timeout=limit_s) else TimeoutError()
+        except BaseException as error:
+            told = error
+        while True:
+            try:
+                if not self._turn._is_owned():  # type: ignore[attr-defined]
+                    self._turn.acquire()
+                return told
+            except BaseException as error:
+                told = error
 
     def close(self) -> None:
         """Calls under way end first; each of them has a time limit."""
         with self._turn:
-            if self.is_closed:
-                return
             self.is_closed = True
-            self._turn.wait_for(lambda: not self._calls)
-        self._loop.close()
+            self._callers.discard(threading.get_ident())
+            self._has_ended.wait_for(lambda: not self._callers)
 
-    def _drive(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `run_until_complete` does, in two rounds of the loop where that takes three."""
-        loop = self._loop
 
-        async def until_done() -> T:
+class Loop:
+    """What a coroutine that a Runner runs takes for its event loop. What is waited for is a lock: a thread of the
+    engine, a timer or another coroutine releases it."""
+
+    limit_s: float = -1
+    """How long an answer may take; without an end where it is less than 0."""
+
+    def create_future(self) -> LoopFuture:
+        return LoopFuture()
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
+        callback(*args)
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> LoopFuture:
+        def work() -> None:
+            time.sleep(seconds)
+            callback(*args)
+
+        return self.run_in_executor(None, work)
+
+    def run_in_executor(self, executor: None, function: Callable[[], Any]) -> LoopFuture:
+        future = LoopFuture()
+
+        def work() -> None:
             try:
-                return await work
-            finally:
-                loop.stop()
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
 
-        task = loop.create_task(until_done())
-        while not task.done():  # one whose driver was interrupted may have stopped the loop
-            loop.run_forever()
-        return task.result()
-
-    def _hand_over(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(self._wake)
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: future.done() or not self._driving)
-                if future.done():
-                    return future.result()
-                self._driving = True
-            try:
-                with suppress(Exception):  # raised from the future, above
-                    self._drive(_until_done(future))
-            finally:
-                with self._turn:
-                    self._driving = False
-                    self._turn.notify_all()
-
-    def _wake(self, future: Future[Any]) -> None:
-        with self._turn:
-            self._turn.notify_all()
+        threading.Thread(target=work, daemon=True).start()
+        return future
 
 
-async def _until_done(future: Future[Any]) -> None:
-    await asyncio.wrap_future(future)
+class LoopFuture:
+    def __init__(self) -> None:
+        self.is_over = threading.Lock()
+        self.is_over.acquire()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        """What waited has gone; an answer that comes later is not looked at."""
+        return False
+
+    def set_result(self, result: Any) -> None:
+        self._result = result
+        self._is_done = True
+        self.is_over.release()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self.set_result(None)
+
+    def __await__(self) -> Generator[LoopFuture, None, Any]:
+        if not self._is_done:
+            yield self
+        if self._error is not None:
+            raise self._error
+        return self._result

@@ -30,6 +30,8 @@ class Ttl(enum.Enum):
 
 
 TtlLike = Ttl | Interval | timedelta | datetime | str
+PLAIN_TTLS = frozenset({Ttl, Interval, timedelta, str})
+"""Types whose comparing and hashing runs no code of the caller's; a datetime's does, in its time zone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,20 +83,38 @@ def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = 
     return read_duration(value, name=name)
 
 
-def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
-    if ttl is Ttl.DEFAULT:
-        return NEVER_MS if default is None else default.expiry_ms(now_ms)
-    if ttl is Ttl.NO_EXPIRY:
-        return NEVER_MS
+def plain_ttl(ttl: TtlLike) -> TtlLike:
+    """The same TTL, of a type that may be compared and hashed under the store's lock."""
+    if type(ttl) in PLAIN_TTLS:
+        return ttl
     if isinstance(ttl, datetime):
-        return instant_ms(ttl, now_ms)
-    if isinstance(ttl, str | timedelta | Interval):
-        return read_duration(ttl).expiry_ms(now_ms)
+        return _in_utc(ttl)
+    if isinstance(ttl, timedelta):
+        return timedelta(days=ttl.days, seconds=ttl.seconds, microseconds=ttl.microseconds)
+    if isinstance(ttl, str):
+        return str.__str__(ttl)
     raise InvalidValue(
         "ttl",
         ttl,
         "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime",
     )
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.utcoffset() is None:
+        raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
+    try:
+        return from_millis(to_millis(moment))
+    except OverflowError:
+        raise InvalidValue("ttl", moment, "must end before the year 10000") from None
+
+
+def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
+    if ttl is Ttl.DEFAULT:
+        return NEVER_MS if default is None else default.expiry_ms(now_ms)
+    if ttl is Ttl.NO_EXPIRY:
+        return NEVER_MS
+    return instant_ms(ttl, now_ms) if isinstance(ttl, datetime) else read_duration(ttl).expiry_ms(now_ms)
 
 
 def to_millis(moment: datetime) -> int:
@@ -108,8 +128,6 @@ def from_millis(millis: int) -> datetime:
 
 
 def instant_ms(moment: datetime, now_ms: int) -> int:
-    if moment.tzinfo is None:
-        raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
     millis = to_millis(moment)
     if millis <= now_ms:
         raise InvalidValue("ttl", moment.isoformat(), f"must be later than now ({from_millis(now_ms).isoformat()})")

@@ -11,8 +11,6 @@ was read and found expired.
 
 from __future__ import annotations
 
-import base64
-import json
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -236,11 +234,12 @@ def pack_units(units: Iterable[Unit]) -> bytes:
 
 
 def read_units(raw: bytes | None) -> Units:
-    if not raw:
+    """Those of the first version did not say from where rows had been removed: nothing is known then."""
+    if not raw or raw[:1] != _UNITS_VERSION:
         return Units([UNKNOWN])
     try:
-        return Units(list(_read_units(raw) if raw[:1] == _UNITS_VERSION else _read_first_version(raw)))
-    except (ValueError, TypeError, struct.error) as error:
+        return Units(list(_read_units(raw)))
+    except (ValueError, struct.error) as error:
         raise StoreError("the store's purge units cannot be read") from error
 
 
@@ -251,12 +250,6 @@ def _read_units(raw: bytes) -> Iterator[Unit]:
         min_ms, owed_ms, rows = _UNIT.unpack_from(raw, offset)
         offset += _UNIT.size
         yield Unit(start=start, min_ms=min_ms, owed_ms=owed_ms, rows=rows)
-
-
-def _read_first_version(raw: bytes) -> Iterator[Unit]:
-    """Whose rows' bytes are anywhere, as it did not note what it had removed from where."""
-    for start, _, low_ms, _, rows in json.loads(raw):
-        yield Unit(start=base64.b64decode(start or ""), min_ms=low_ms, owed_ms=0, rows=rows)
 
 
 def _packed(key: bytes) -> bytes:

@@ -1,13 +1,16 @@
-"""Which store a URL means."""
+"""Which store a URL means, and which process has it open for writing."""
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lapse.errors import UnsupportedUrl
+from lapse.errors import StoreLocked, UnsupportedUrl
+from lapse.kv.ttl import from_millis
 
 SLATEDB = "slatedb"
 ROCKSDB = "rocksdb"
@@ -17,6 +20,8 @@ _REWRITTEN = re.compile(r"""[^ -~]|[\\{^}%`\]">\[~<#|*?]""")
 not find again to collect them."""
 
 _FORMS = "slatedb:/path, slatedb:s3://bucket/prefix, slatedb:memory: or rocksdb:/path"
+
+NO_STORE_HINT = "check the URL; open() creates a store without read_only=True and create=False"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,3 +85,27 @@ def _check_name(name: str) -> None:
     bad = _REWRITTEN.search(name)
     if bad is not None:
         raise UnsupportedUrl(f"a SlateDB store cannot have {bad[0]!r} in its name", hint="use letters, digits, - and _")
+
+
+def describe_owner(now_ms: int) -> str:
+    """This process, as it notes itself in a store in a bucket."""
+    return f"process {os.getpid()} on {socket.gethostname()}, since {from_millis(now_ms).isoformat()}"
+
+
+def store_locked(url: StoreUrl, owner: str) -> StoreLocked:
+    by = f" ({owner})" if owner else ""
+    hint = "purge it in that process, with store.purge() or a Purger; to read it, open it with read_only=True"
+    if url.remote is not None:
+        hint += "; if the process is gone for good, open the store once with take_over=True"
+    return StoreLocked(f"{url} is already open for writing{by}", hint=hint)
+
+
+def lock_owner(file: Path) -> str:
+    """The process with a lock on a file, where the system says it (Linux); empty where it does not."""
+    try:
+        found = file.stat()
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return ""
+    return next((f"process {words[4]}" for words in locks if words[5] == place and words[1] != "->"), "")

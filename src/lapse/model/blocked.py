@@ -30,6 +30,8 @@ class BlockCode(StrEnum):
     LOCKED = "locked"
     GATE = "gate"
     """A gate has been closed for longer than `lapse_gate_patience`; its job waits and goes on when the gate opens."""
+    ARCHIVE = "archive"
+    """Rows cannot be written to the destination of their files, or not as fast as they are deleted."""
     HELD = "held"
     """A foreign key with CASCADE leads from the table to rows that a hold keeps."""
     ROWS_HELD = "rows_held"

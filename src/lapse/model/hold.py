@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from lapse.errors import InvalidValue
 from lapse.model.table import TableName
 
 
@@ -41,6 +42,17 @@ class HeldTerm:
     id: int
     where: str | None
     until: datetime | None
+
+
+def read_instant(text: str, name: str) -> datetime:
+    """An instant as a person writes it, such as when a hold ends by itself. Raises InvalidValue."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(name, text, "must be ISO 8601, such as 2030-01-31T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise InvalidValue(name, text, "has no zone", hint=f"write {found.isoformat()}Z for UTC")
+    return found
 
 
 def write_terms(terms: Iterable[HeldTerm]) -> str | None:

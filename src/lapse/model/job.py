@@ -139,6 +139,30 @@ class JobSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JobKey:
+    """What is fixed about a job from its creation on: the ledger has it beside what the job came to."""
+
+    id: int
+    table: TableName
+    policy_version: int
+    cutoff: datetime
+    archive: str | None = None
+    ledger_keys: bool = False
+
+    @classmethod
+    def of(cls, job: Job) -> JobKey:
+        version, cutoff = job.policy_version, job.cutoff
+        return cls(
+            id=job.id,
+            table=job.table,
+            policy_version=version,
+            cutoff=cutoff,
+            archive=job.archive,
+            ledger_keys=job.ledger_keys,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """`control` is what a person asked of it; `fingerprint` what its table looked like when it was created.
 
@@ -166,6 +190,23 @@ class Job:
     waiting_for: str | None = None
     hold_version: int = 0
     """Of its policy when the job was planned: with another, rows are held that it does not know of."""
+    archive: str | None = None
+    """Where its rows go; `counts.deleted` of them went there, and `restored` of those came back."""
+    restored: int = 0
+    ledger_keys: bool = False
+    """Are the keys of its rows on record?"""
+    native_id: str | None = None
+    """Of a job that the database ran by itself, by its own TTL; its other numbers are 0."""
+
+    @property
+    def label(self) -> str:
+        """As people are shown it."""
+        return str(self.id) if self.native_id is None else self.native_id[:8]
+
+    @property
+    def is_count_known(self) -> bool:
+        """Does the database tell how many rows a job of its own has deleted? Of one that did not finish it does not."""
+        return self.native_id is None or self.status is JobStatus.FINISHED
 
     @property
     def estimated(self) -> bool:

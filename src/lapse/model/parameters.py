@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from lapse.errors import InvalidValue
-from lapse.model import interval
+from lapse.model import archive, interval, keep_last
 from lapse.model.interval import SECOND, Interval
 from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import TimeFormat
@@ -195,6 +195,14 @@ PARAMETERS: dict[str, Parameter] = {
             parse=_positive_interval,
         ),
         Parameter(
+            name="ttl_renew_every",
+            field="renew_every",
+            help="An update renews a row's expiry only this long after the last renewal; cheaper for rows that change "
+            "often, which may then expire as much earlier.",
+            allowed="a duration without months, shorter than ttl_expire_after",
+            parse=_fixed_interval,
+        ),
+        Parameter(
             name="ttl_expiration_expression",
             field="expression",
             help="When a row expires: an expression over the row's own columns; NULL is never.",
@@ -207,6 +215,13 @@ PARAMETERS: dict[str, Parameter] = {
             help="Only rows for which this is true expire; it reads the row's own columns.",
             allowed="one SQL expression that is true or false",
             parse=_expression,
+        ),
+        Parameter(
+            name="ttl_keep_last",
+            field="keep_last",
+            help="The last N rows of each group never expire: those with the largest ORDER BY column.",
+            allowed="'N BY (column, …) ORDER BY column', N from 1 to 1000",
+            parse=keep_last.parse,
         ),
         Parameter(
             name="ttl",
@@ -288,7 +303,9 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter(
             name="ttl_select_as_of_system_time",
             field="select_as_of_system_time",
-            help="Accepted for CockroachDB compatibility; no engine scans on a replica yet, and a notice says so.",
+            help="Find expired rows on a replica of the worker's URL (`lapse_replicas`) that is no further behind; the "
+            "primary checks again what it deletes. PostgreSQL, MariaDB and MySQL; elsewhere it has no effect, and a "
+            "notice says so.",
             allowed="a duration without months",
             parse=_staleness,
         ),
@@ -339,6 +356,30 @@ PARAMETERS: dict[str, Parameter] = {
             parse=_name,
         ),
         Parameter(
+            name="ttl_archive",
+            field="archive",
+            help="Move expired rows to an archive table, or to Parquet files, as they are deleted; `lapse restore` "
+            "brings them back.",
+            allowed="'table:' for <table>_archive, 'table:' and a name, or 'file:///folder', 's3://bucket/prefix', "
+            "'gs://…', 'az://…'",
+            parse=archive.read,
+        ),
+        Parameter(
+            name="ttl_archive_keep",
+            field="archive_keep",
+            help="Delete archived rows, or files of them, this long after they were archived; unset keeps them.",
+            allowed="a duration longer than zero",
+            parse=_positive_interval,
+        ),
+        Parameter(
+            name="ttl_ledger_keys",
+            field="ledger_keys",
+            default="off",
+            help="Record the keys of deleted rows as keyed hashes; `lapse ledger URL TABLE --key KEY` finds them.",
+            allowed="'on' or 'off'",
+            parse=_boolean,
+        ),
+        Parameter(
             name="ttl_delete_within",
             field="delete_within",
             default="1 day",
@@ -360,7 +401,7 @@ PARAMETERS: dict[str, Parameter] = {
             field="grace",
             default="10 minutes",
             help="Workers delete nothing for this long after the policy was declared or shortened; `lapse run` does "
-            "not wait.",
+            "not wait. A change of it counts for a period that has not ended.",
             allowed="a duration, or '0 seconds'",
             parse=_interval,
         ),

@@ -11,6 +11,7 @@ from typing import Any
 from lapse.errors import PolicyConflict
 from lapse.model import interval, parameters
 from lapse.model.interval import DAY, MINUTE, Interval
+from lapse.model.keep_last import KeepLast
 from lapse.model.table import MANAGED_COLUMN, TimeFormat
 
 DEFAULT_DELETE_WITHIN = Interval(micros=DAY)
@@ -59,10 +60,12 @@ class Policy:
     """
 
     expire_after: Interval | None = None
+    renew_every: Interval | None = None
     expression: str | None = None
     column: str | None = None
     interval: Interval | None = None
     filter: str | None = None
+    keep_last: KeepLast | None = None
     select_batch_size: int | None = None
     delete_batch_size: int | None = None
     select_rate_limit: int | None = None
@@ -79,6 +82,9 @@ class Policy:
     hide_expired: str = "off"
     partition_drop: bool = False
     replication_origin: str | None = None
+    archive: str | None = None
+    archive_keep: Interval | None = None
+    ledger_keys: bool = False
     delete_within: Interval = DEFAULT_DELETE_WITHIN
     guard: bool = True
     grace: Interval = DEFAULT_GRACE
@@ -96,6 +102,22 @@ class Policy:
             raise PolicyConflict("TTL needs a column and an interval")
         if self.job_cron is not None and self.job_interval is not None:
             raise PolicyConflict("both ttl_job_cron and TTL_JOB_INTERVAL are set; keep one")
+        if self.archive_keep is not None and self.archive is None:
+            raise PolicyConflict(
+                "ttl_archive_keep says how long archived rows are kept, and ttl_archive is not set",
+                hint="SET (ttl_archive = 'table:'), or RESET (ttl_archive_keep)",
+            )
+        if self.renew_every is not None:
+            self._check_renewal(self.renew_every)
+
+    def _check_renewal(self, every: Interval) -> None:
+        hint = "RESET (ttl_renew_every) renews a row with every update"
+        if self.expire_after is None:
+            raise PolicyConflict("ttl_renew_every is about ttl_expire_after, which is not set", hint=hint)
+        if any(rule.column is None for rule in self.partitions):
+            raise PolicyConflict("ttl_renew_every cannot be set beside durations of single partitions", hint=hint)
+        if every.added_to(_SOME_DAY) >= self.expire_after.added_to(_SOME_DAY):
+            raise PolicyConflict("ttl_renew_every must be shorter than ttl_expire_after", hint=hint)
 
     @property
     def expiry(self) -> Expiry:
@@ -126,14 +148,13 @@ class Policy:
 
     def same_expiry(self, other: Policy) -> bool:
         """Do both delete the same rows at the same time? Parameters may differ."""
-        return (self.expiry, self.expire_after, self.filter, self.zone, self.time_format, self.partitions) == (
-            other.expiry,
-            other.expire_after,
-            other.filter,
-            other.zone,
-            other.time_format,
-            other.partitions,
-        )
+        return self._decisive == other._decisive
+
+    @property
+    def _decisive(self) -> tuple[object, ...]:
+        """What decides which rows are deleted, and when."""
+        which = (self.filter, self.keep_last, self.partitions)
+        return (self.expiry, self.expire_after, self.zone, self.time_format, *which)
 
     def may_expire_sooner_than(self, other: Policy) -> bool:
         """May a row expire by this policy that would still live by the other?"""

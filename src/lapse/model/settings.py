@@ -17,6 +17,7 @@ MAX_INT = 2**63 - 1
 MAX_BATCH = 10_240
 MAX_WORKERS = 256
 HOURLY = "@hourly"
+FOREVER = "forever"
 CLOCK_HOLD = "lapse_clock_hold"
 """Stored beside the settings, but not one: why the database's clock is not trusted, until a person confirms it."""
 STORED_GATE = "lapse_gate_sql"
@@ -24,6 +25,7 @@ STORED_GATE = "lapse_gate_sql"
 keeps every job from running, since a gate must not open by itself."""
 OF_WORKERS = {
     STORED_GATE: "LAPSE_GATE_SQL",
+    "lapse_archives": "LAPSE_ARCHIVES",
     "lapse_notify_url": "LAPSE_NOTIFY_URL",
     "lapse_notify_command": "LAPSE_NOTIFY_COMMAND",
     "lapse_notify_secret": "LAPSE_NOTIFY_SECRET",
@@ -76,11 +78,15 @@ class Settings:
     running_tasks: int
     job_timeout: Interval
     history_retention: Interval
+    ledger_retention: Interval | None
+    archive_backlog: int
     heartbeat_interval: Interval
     mode: str
     gate_patience: Interval
     replicas: str
     replica_lag_limit: Interval
+    checkpoint_interval: Interval
+    vacuum_debt_limit: int
     statement_timeout: Interval
     trusted_owners: str
     clock_hold: str | None = None
@@ -196,6 +202,10 @@ def _run_interval(text: str, name: str) -> Interval | None:
     return None if text == HOURLY else _interval(text, name)
 
 
+def _retention(text: str, name: str) -> Interval | None:
+    return None if text.strip().lower() == FOREVER else _interval(text, name)
+
+
 def _time_of_day(text: str, name: str) -> TimeOfDay:
     match = re.fullmatch(r"\s*(\d{1,2}):(\d{2})(?::00)?\s*([-+])?(\d{2}):?(\d{2})?\s*|\s*(\d{1,2}):(\d{2})\s*", text)
     allowed = "must be a time of day such as '01:00 +0000'"
@@ -296,6 +306,20 @@ SETTINGS: dict[str, Setting] = {
             parse=_interval,
         ),
         Setting(
+            name="lapse_ledger_retention",
+            default=FOREVER,
+            allowed=f"a duration, or {FOREVER}",
+            help="How long entries stay in the ledger; an entry records what was removed.",
+            parse=_retention,
+        ),
+        Setting(
+            name="lapse_archive_backlog",
+            default="1000000",
+            allowed="1 or more",
+            help="Rows of one table that may wait for their export into files; with more, its jobs wait, too.",
+            parse=_integer(1, MAX_INT),
+        ),
+        Setting(
             name="lapse_heartbeat_interval",
             default="10 seconds",
             allowed="a duration",
@@ -332,6 +356,22 @@ SETTINGS: dict[str, Setting] = {
             parse=_interval,
         ),
         Setting(
+            name="lapse_checkpoint_interval",
+            default="10 seconds",
+            allowed="a duration",
+            help="While an application is at work, Lapse yields before the log that is written makes the server begin "
+            "checkpoints more often than this (PostgreSQL).",
+            parse=_interval,
+        ),
+        Setting(
+            name="lapse_vacuum_debt_limit",
+            default="100",
+            allowed="0 (no limit) or more",
+            help="A job waits while its table has more dead rows than this many times those at which autovacuum comes, "
+            "counted as 10,000 at least; from half of it on Lapse yields (PostgreSQL).",
+            parse=_integer(0, MAX_INT),
+        ),
+        Setting(
             name="lapse_statement_timeout",
             default="2 seconds",
             allowed="a duration",
@@ -363,11 +403,15 @@ _FIELDS = {
     "running_tasks": "tidb_ttl_running_tasks",
     "job_timeout": "lapse_job_timeout",
     "history_retention": "lapse_history_retention",
+    "ledger_retention": "lapse_ledger_retention",
+    "archive_backlog": "lapse_archive_backlog",
     "heartbeat_interval": "lapse_heartbeat_interval",
     "mode": "lapse_mode",
     "gate_patience": "lapse_gate_patience",
     "replicas": "lapse_replicas",
     "replica_lag_limit": "lapse_replica_lag_limit",
+    "checkpoint_interval": "lapse_checkpoint_interval",
+    "vacuum_debt_limit": "lapse_vacuum_debt_limit",
     "statement_timeout": "lapse_statement_timeout",
     "trusted_owners": "lapse_trusted_owners",
 }

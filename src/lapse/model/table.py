@@ -11,11 +11,14 @@ MANAGED_COLUMN = "crdb_internal_expiration"
 CATALOG_TABLES = frozenset(
     f"lapse_{name}"
     for name in (
-        *("meta", "policy", "policy_version", "table", "job", "task", "leaving", "setting", "worker", "rate"),
-        *("event", "notice", "hold"),
+        *("meta", "policy", "policy_version", "table", "job", "task", "leaving", "ledger", "setting", "worker"),
+        *("event", "hold", "notice", "rate", "archive_file", "ledger_key", "secret"),
     )
 )
 """Lapse's own tables, which no policy is for. Every other table is the user's, however it is called."""
+
+REQUEST_TABLE = "lapse_request"
+"""What people ask for from the database's own client, where the engine has functions or procedures for that."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,12 +93,14 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """`columns` holds None where the index has an expression; `partial` has a WHERE."""
+    """`columns` holds None where the index has an expression; `partial` has a WHERE. `ascends` where its entries are in
+    the order in which the columns themselves compare."""
 
     name: str
     columns: tuple[str | None, ...]
     unique: bool = False
     partial: bool = False
+    ascends: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,20 @@ MAX_ROWS = 50_000
 MIN_ROWS = 100
 """A statement's fixed cost is more than that of a hundred rows: fewer make it slower, not gentler."""
 WARM_UP = 10
-"""Statements during which the size may double; afterwards it grows by a fifth, or fourfold while far too small."""
+"""Statements during which the size may double; afterwards it grows by a fifth, twofold while a statement takes less
+than half of the target time, and fourfold while it takes less than a fifth."""
+OUTLIER = 3.0
+"""A statement counts as no slower than so many times what was expected of it: one that met a busy moment of a machine
+says little of the next, and a server that has become slow shows it again."""
+
+
+MOST_STARVED = 0.95
+
+
+def served_seconds(busy: float, seconds: float, starved: float) -> float:
+    """What of the `busy` time of a step was the server's. The step took `seconds`, and for `starved` of them this
+    process waited for a processor: smaller statements would not make them fewer, but the other way round."""
+    return busy * (1.0 - min(MOST_STARVED, max(0.0, starved) / max(seconds, 1e-6)))
 
 
 @dataclass(kw_only=True)
@@ -51,11 +64,14 @@ class BatchSizer:
         """Learn from a statement; a quick one that found much less than it might have was reading, not deleting."""
         if not self.adaptive or rows <= 0 or (2 * rows < self.size and seconds <= self.target_seconds):
             return
+        if self._seen:
+            expected = max(rows * self._seconds / self._rows, self.target_seconds)
+            seconds = min(seconds, OUTLIER * expected)
         self._rows = WEIGHT * self._rows + rows
         self._seconds = WEIGHT * self._seconds + max(seconds, 1e-6)
         self._seen += 1
         wanted = int(self._rows / self._seconds * self.target_seconds)
-        growth = 2.0 if self._seen <= WARM_UP else 1.2
+        growth = 2.0 if self._seen <= WARM_UP or seconds < self.target_seconds / 2 else 1.2
         if seconds < self.target_seconds / 5:
             growth = 4.0
         self._set(max(self.size // 2, min(wanted, int(self.size * growth) + 1)))

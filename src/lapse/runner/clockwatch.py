@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,17 +34,21 @@ class ClockWatch:
         self._elapsed = elapsed
         self._last: tuple[datetime, float] | None = None
 
-    def check(self, catalog: Catalog, now: datetime, current: Settings) -> Settings:
-        """The settings that hold: no job goes on while a clock that is ahead waits for confirmation."""
-        self.recall(catalog, now)
+    def check(
+        self, catalog: Catalog, now: datetime, current: Settings, facts: Mapping[str, str] | None = None
+    ) -> Settings:
+        """The settings that hold: no job goes on while a clock that is ahead waits for confirmation.
+
+        `facts` are those of the catalog, where they were read just now.
+        """
+        self.recall(catalog, now, facts)
         jump = self.jump(now)
         if jump is not None:
             return _hold(catalog, f"the database's clock jumped ahead by {jump}; {CONFIRM}", now)
         # A run that begins after the jump has only this machine's clock to compare with.
         ahead = now - datetime.now(UTC)
         if catalog.engine.clock is None and ahead > TOLERANCE and current.clock_hold is None:
-            with catalog.reading() as connection:
-                accepted = meta.read_fact(connection, meta.CLOCK_AHEAD)
+            accepted = _fact(catalog, meta.CLOCK_AHEAD, facts)
             if ahead > TOLERANCE + timedelta(seconds=float(accepted or 0)):
                 return _hold(catalog, f"the database's clock is {ahead} ahead of this machine's; {CONFIRM}", now)
         return current
@@ -59,7 +63,7 @@ class ClockWatch:
         return ahead if ahead > TOLERANCE else None
 
     @retried
-    def recall(self, catalog: Catalog, now: datetime) -> None:
+    def recall(self, catalog: Catalog, now: datetime, facts: Mapping[str, str] | None = None) -> None:
         """Go on from what an earlier process on this machine has seen, before the first look; a run is short.
 
         A boot begins the seconds anew, and another machine has others: then there is nothing to go on from.
@@ -71,8 +75,7 @@ class ClockWatch:
             boot = BOOT_ID.read_text().strip()
         if boot is None:
             return
-        with catalog.reading() as connection:
-            before = meta.read_fact(connection, meta.CLOCK_SEEN)
+        before = _fact(catalog, meta.CLOCK_SEEN, facts)
         seen, elapsed = json.loads(before) if before else {}, self._elapsed()
         if seen.get("boot") == boot:
             self._last = datetime.fromisoformat(seen["now"]), float(seen["elapsed"])
@@ -82,6 +85,13 @@ class ClockWatch:
         here = {"boot": boot, "now": now.isoformat(), "elapsed": elapsed}
         with catalog.writing(durable=False) as connection:
             meta.replace_fact(connection, meta.CLOCK_SEEN, before, json.dumps(here))
+
+
+def _fact(catalog: Catalog, name: str, facts: Mapping[str, str] | None) -> str | None:
+    if facts is not None:
+        return facts.get(name)
+    with catalog.reading() as connection:
+        return meta.read_fact(connection, name)
 
 
 def _hold(catalog: Catalog, reason: str, now: datetime) -> Settings:

@@ -9,7 +9,7 @@ is obeyed or accepted in turn. A policy declared by a statement wins over a comm
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -41,7 +41,8 @@ class CommentProblem:
     """A comment that is not obeyed. A `proposal` waits for a person; anything else is a mistake or an obstacle.
 
     `policy` is what the comment asks for, where it could be understood. `stored` is the policy from an earlier comment,
-    which gets no jobs. Of an `untrusted` table's comment a run takes no notice.
+    which gets no jobs. Of an `untrusted` table's comment a run takes no notice. `advice` is what to do where no comment
+    says it, but the database's own TTL.
     """
 
     table: TableName
@@ -51,10 +52,11 @@ class CommentProblem:
     proposal: bool = False
     stored: StoredPolicy | None = None
     untrusted: bool = False
+    advice: str | None = None
 
     @property
     def fix(self) -> str | None:
-        return f"lapse accept URL {self.table}" if self.proposal else None
+        return f"lapse accept URL {self.table}" if self.proposal else self.advice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +88,10 @@ class _Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
+    """`obeyed` are the policies that comments have declared, `policies` those of the tables that have a comment."""
+
+    comments: Sequence[TableComment]
+    obeyed: Sequence[StoredPolicy]
     policies: Mapping[TableName, StoredPolicy]
     settings: Settings
     rejected: frozenset[str]
@@ -141,7 +147,7 @@ class CommentReader:
         wanted: list[_Wanted] = []
         problems: list[CommentProblem] = []
         declaring: set[TableName] = set()
-        for comment in self._engine.comments(connection):
+        for comment in known.comments:
             judged = self._judge(connection, comment, known)
             if judged is not None:
                 declaring.add(comment.table)
@@ -149,12 +155,24 @@ class CommentReader:
                 wanted.append(judged)
             elif isinstance(judged, CommentProblem):
                 problems.append(judged)
-        silent = [
-            stored
-            for stored in known.policies.values()
-            if stored.source == policies.COMMENT and stored.table not in declaring
-        ]
+        problems += self.undeclared(connection)
+        silent = [stored for stored in known.obeyed if stored.table not in declaring]
         return Look(wanted=tuple(wanted), problems=tuple(problems), silent=tuple(silent))
+
+    def undeclared(self, connection: Connection) -> list[CommentProblem]:
+        """No comment says it, but the database's own TTL. Where no policy follows it, it is `untrusted`."""
+        told: dict[TableName, Policy] = {}
+
+        def declared(names: Sequence[TableName]) -> Mapping[TableName, Policy]:
+            bound = self._catalog.bind(connection)
+            if names and self._catalog.is_installed(bound):
+                told.update({stored.table: stored.policy for stored in policies.policies_named(bound, list(names))})
+            return told
+
+        return [
+            CommentProblem(table=table, reason=advice.text, advice=advice.statement, untrusted=table not in told)
+            for table, advice in self._engine.undeclared(connection, declared).items()
+        ]
 
     def find(self, connection: Connection, name: TableName) -> tuple[TableComment, dict[str, Any]]:
         """The comment of one table and what it declares. Raises NotFound, or what is wrong with it."""
@@ -172,10 +190,17 @@ class CommentReader:
         bound = self._catalog.bind(connection)
         if not self._catalog.is_installed(bound):
             # A comment may be the first policy there is, and then it is what installs the catalog.
-            return _Known(policies={}, settings=Settings.from_texts({}), rejected=frozenset())
+            comments, nothing = self._engine.comments(connection), Settings.from_texts({})
+            return _Known(comments=comments, obeyed=(), policies={}, settings=nothing, rejected=frozenset())
         self._catalog.require(bound)
+        # Read before the comments are: one of these whose comment is not found then has lost it.
+        obeyed = policies.policies_from_comments(bound)
+        comments = self._engine.comments(connection)
+        found = policies.policies_named(bound, [comment.table for comment in comments]) if comments else []
         return _Known(
-            policies={stored.table: stored for stored in policies.list_policies(bound)},
+            comments=comments,
+            obeyed=obeyed,
+            policies={stored.table: stored for stored in found},
             settings=settings.load_settings(bound),
             rejected=meta.rejections(bound),
         )

@@ -6,9 +6,9 @@ Effort goes up slowly and down at once. Every reason is kept, for the status and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Lock
 from time import monotonic
 
@@ -19,6 +19,7 @@ from lapse.engines.base import Gauge
 from lapse.errors import Blocked, LapseError
 from lapse.model.blocked import BlockCode
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 from lapse.runner.service import Service
 
 WHISPER_DUTY, FAST_DUTY = 0.05, 0.8
@@ -33,6 +34,10 @@ SMOOTHING = 0.3
 """Weight of the newest reading of a gauge that jumps about."""
 RECOVERY_PER_SECOND = 0.1
 """How fast effort comes back."""
+RESTRAINED_AT_ONCE, RELEASED_AT_ONCE = 2.0, 1.1
+"""By which factor the share shrinks at most, and grows, between two looks at what Lapse's own deletes raise."""
+LEAST_RESTRAINT = 0.1
+"""Of the share that the mode allows, how much is left however much log the server writes."""
 SMALLEST_POSITIVE = 1e-12
 GATE_NAME, GATE_FROM = "gate_sql", ("$LAPSE_GATE_SQL",)
 FIRST_READING_SECONDS = 5.0
@@ -65,12 +70,24 @@ class Reading:
     stops: bool
     note: str | None = None
     settings: tuple[str, ...] = ()
+    application: bool = False
+    own: bool = False
+    table: TableName | None = None
+    counts: bool = True
+    """Does Lapse go by it? Not by what its own deletes raise while no application is at work."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} of {self.table}" if self.table else self.name
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{self.name}: not available ({self.note})"
+            return f"{self.title}: not available ({self.note})"
         limit = self.stop if self.stops else self.soft
-        return f"{self.name} {self.value:.3g}{self.unit} of {limit:.3g}{self.unit}"
+        return f"{self.title} {self.value:.3g}{self.unit} of {limit:.3g}{self.unit}"
+
+    def holds_for(self, table: TableName | None) -> bool:
+        return self.table is None or self.table == table
 
 
 class Controller(Service):
@@ -84,25 +101,26 @@ class Controller(Service):
         super().__init__()
         self._catalog = catalog
         self._gate_sql = gate_sql
-        self._closed_at: float | None = None
+        self._closed_at: dict[TableName | None, float] = {}
         self._lock = Lock()
         self._smoothed: dict[str, float] = {}
         self._counters: dict[str, tuple[float, float]] = {}
         self._duty = 1.0
+        self._restraint = 1.0
         self._duty_at = monotonic()
         self._mode = "gentle"
         self.readings: tuple[Reading, ...] = ()
         self._growth = _Growth()
         self._known = Event()
         self._known.set()
-        self._tasks_at_work = 0
+        self._tables_at_work: list[TableName | None] = []
         self._read_at = float("-inf")
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self, table: TableName | None = None) -> Iterator[None]:
         """While a task runs. Without any the gauges are not read: no task would use them."""
         with self._lock:
-            self._tasks_at_work += 1
+            self._tables_at_work.append(table)
             is_stale = monotonic() - self._read_at > STALE_SECONDS
             if is_stale and self._thread is not None:
                 self._known.clear()
@@ -112,7 +130,7 @@ class Controller(Service):
             yield
         finally:
             with self._lock:
-                self._tasks_at_work -= 1
+                self._tables_at_work.remove(table)
 
     def start(self) -> None:
         self._known.clear()
@@ -123,7 +141,7 @@ class Controller(Service):
         return YIELDING_SECONDS if self._yields() else self.seconds
 
     def run_once(self) -> None:
-        if self._known.is_set() and self._thread is not None and not self._tasks_at_work:
+        if self._known.is_set() and self._thread is not None and not self._tables_at_work:
             return
         try:
             with self._catalog.reading() as connection:
@@ -132,60 +150,76 @@ class Controller(Service):
                 for _ in range(0 if self._known.is_set() else FIRST_LOOKS - 1):
                     self._look(connection, current)
                     self._closing.wait(FIRST_LOOK_SECONDS)
-                readings = self._look(connection, current)
+                with self._lock:
+                    tables = {table for table in self._tables_at_work if table is not None}
+                readings = self._look(connection, current, tables)
             with self._lock:
                 self._mode = current.mode
                 self.readings = readings
                 self._read_at = monotonic()
-                is_closed = any(reading.stops for reading in readings)
-                self._closed_at = (self._closed_at or monotonic()) if is_closed else None
+                now = monotonic()
+                closed = {reading.table for reading in readings if reading.stops}
+                self._closed_at = {table: self._closed_at.get(table, now) for table in closed}
+                self._restrain()
                 self._move_duty()
                 self._growth.observe(strained=self._pressure() > FREE_BELOW)
         finally:
             # A database that is unreachable now is met again by the tasks that need it.
             self._known.set()
 
-    def current_readings(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
-        """Those that tasks go by, where some are at work; otherwise the gauges are read now."""
+    def current_readings(
+        self, connection: Connection, current: Settings, tables: Collection[TableName] = ()
+    ) -> tuple[Reading, ...]:
+        """Those that tasks go by, where some are at work; otherwise the gauges are read now, with those of `tables`."""
         with self._lock:
             if monotonic() - self._read_at <= CURRENT_SECONDS:
                 return self.readings
-        return self._look(connection, current)
+        return self._look(connection, current, tables)
 
-    def _look(self, connection: Connection, current: Settings) -> tuple[Reading, ...]:
-        gauges = self._catalog.engine.gauges(connection, current)
+    def _look(
+        self, connection: Connection, current: Settings, tables: Collection[TableName] = ()
+    ) -> tuple[Reading, ...]:
+        engine = self._catalog.engine
+        gauges = [*engine.gauges(connection, current)]
+        if tables:
+            gauges += engine.table_gauges(connection, current, tables)
         if self._gate_sql:
-            gauges = [*gauges, self._custom(connection, self._gate_sql)]
-        return tuple(self._judge(gauge) for gauge in gauges)
+            gauges.append(self._custom(connection, self._gate_sql))
+        return _weighed([self._judge(gauge) for gauge in gauges])
 
-    def stop_reason(self) -> str | None:
-        """Why nothing may be deleted now. Waits for the first reading of the gauges."""
+    def stop_reason(self, table: TableName | None = None) -> str | None:
+        """Why nothing may be deleted now from a table. Waits for the first reading of the gauges."""
         self._known.wait(FIRST_READING_SECONDS)
         with self._lock:
-            stopping = next((reading for reading in self.readings if reading.stops), None)
+            stopping = next((each for each in self.readings if each.stops and each.holds_for(table)), None)
         return f"gate: {stopping}" if stopping else None
 
-    def shut_gate(self, patience: float) -> Blocked | None:
-        """The gate that has been closed for longer than `patience` seconds, and what opens it."""
+    def shut_gate(self, patience: float, table: TableName | None = None) -> Blocked | None:
+        """The gate of a table that has been closed for longer than `patience` seconds, and what opens it."""
         with self._lock:
-            closed = self._closed_at is not None and monotonic() - self._closed_at > patience
-            shut = next((reading for reading in self.readings if closed and reading.stops), None)
+            closed = {each for each, since in self._closed_at.items() if monotonic() - since > patience}
+            candidates = [each for each in self.readings if each.stops and each.holds_for(table)]
+            shut = next((each for each in candidates if each.table in closed), None)
         if shut is None:
             return None
         said = f" ({shut.note})" if shut.note else ""
         limit = f", the limit is {shut.stop:.3g}{shut.unit}" if shut.stop > SMALLEST_POSITIVE else ""
-        text = f"the gate {shut.name} stays closed: {shut.value:.3g}{shut.unit}{said}{limit}"
+        text = f"the gate {shut.title} stays closed: {shut.value:.3g}{shut.unit}{said}{limit}"
         hint = f"its job goes on when it opens; see {' and '.join(shut.settings)}" if shut.settings else None
         return Blocked(BlockCode.GATE, text, hint=hint)
 
-    def pause_after(self, seconds: float, busy: float, *, urgent: bool = False) -> tuple[float, str | None]:
+    def pause_after(
+        self, seconds: float, busy: float, *, urgent: bool = False, table: TableName | None = None
+    ) -> tuple[float, str | None]:
         """How long to rest after a batch that took `seconds`, of which the server was `busy`, and why.
 
         The server rests during the remainder, too: on its way to us and back, and while we count.
         """
         with self._lock:
-            duty = max(self._duty, URGENT_DUTY) if urgent else self._duty
-            worst = max(self.readings, key=lambda reading: reading.pressure, default=None)
+            relevant = [each for each in self.readings if each.counts and each.holds_for(table)]
+            worst = max(relevant, key=lambda reading: reading.pressure, default=None)
+            duty = min(self._duty, self._share_at(_worst(each for each in relevant if each.table)))
+            duty = max(duty, URGENT_DUTY) if urgent else duty
         pause = busy / duty - seconds
         if pause < SHORTEST_PAUSE_SECONDS:
             return 0.0, None
@@ -247,6 +281,9 @@ class Controller(Service):
             stops=value is not None and value >= gauge.stop,
             note=gauge.note,
             settings=gauge.settings,
+            application=gauge.application,
+            own=gauge.own,
+            table=gauge.table,
         )
 
     def _rate(self, name: str, value: float) -> float:
@@ -256,22 +293,51 @@ class Controller(Service):
         return max(0.0, (value - before) / (now - at)) if now > at else 0.0
 
     def _pressure(self) -> float:
-        return max((reading.pressure for reading in self.readings), default=0.0)
+        return _worst(reading for reading in self.readings if reading.counts and reading.table is None)
 
     def _least_duty(self) -> float:
         gentle = self._catalog.engine.features.gentle_share
         return {"whisper": WHISPER_DUTY, "fast": FAST_DUTY}.get(self._mode, gentle)
 
-    def _move_duty(self) -> None:
+    def _share_at(self, pressure: float) -> float:
+        """All of the time while there is room, that of the mode at a soft limit."""
         least = self._least_duty()
-        room = min(1.0, max(0.0, (1 - self._pressure()) / (1 - FREE_BELOW)))
-        target = least + (1.0 - least) * room if self._mode != "whisper" else least
+        room = min(1.0, max(0.0, (1 - pressure) / (1 - FREE_BELOW)))
+        return least + (1.0 - least) * room if self._mode != "whisper" else least
+
+    def _restrain(self) -> None:
+        """Beside an application, less than the mode allows, until what Lapse itself raises is below its soft limit.
+
+        How much log a second of deleting makes depends on the table, so the share is found by trying.
+        """
+        over = _worst(reading for reading in self.readings if reading.own and reading.counts)
+        is_seen = _worst(reading for reading in self.readings if reading.application) > FREE_BELOW
+        if over <= 1.0 or self._mode == "fast" or not is_seen:
+            self._restraint = min(1.0, self._restraint * RELEASED_AT_ONCE)
+        else:
+            self._restraint = max(LEAST_RESTRAINT, self._restraint / min(over, RESTRAINED_AT_ONCE))
+
+    def _move_duty(self) -> None:
+        target = self._share_at(self._pressure()) * self._restraint
         now = monotonic()
         if target < self._duty:
             self._duty = target
         else:
             self._duty = min(target, self._duty + RECOVERY_PER_SECOND * (now - self._duty_at))
         self._duty_at = now
+
+
+def _weighed(readings: list[Reading]) -> tuple[Reading, ...]:
+    """What Lapse's own deletes raise counts beside an application, and where it cannot be told whether one is there."""
+    others = [reading for reading in readings if reading.application]
+    is_alone = bool(others) and all(each.value is not None and each.pressure <= FREE_BELOW for each in others)
+    return tuple(
+        replace(reading, counts=False, stops=False) if reading.own and is_alone else reading for reading in readings
+    )
+
+
+def _worst(readings: Iterable[Reading]) -> float:
+    return max((reading.pressure for reading in readings), default=0.0)
 
 
 class _Growth:

@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, policies
+from lapse.catalog import Catalog, ledger, policies
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.engines.base import Expiring
 from lapse.errors import Drift, Refused
+from lapse.model.ledger import Kind
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.retry import retried
 
@@ -51,6 +52,9 @@ class Guard:
             with self._catalog.writing() as connection:
                 now = self._engine.now(connection)
                 policies.set_guard(connection, stored.id, cleared_at=None if reason else now, held=reason)
+                said = {"by": "guard"} if reason is None else {"reason": reason}
+                kind = Kind.CONFIRMED if reason is None else Kind.GUARDED
+                ledger.record(connection, kind, now=now, table=stored.table, after=said)
         return reason
 
     def _objection(self, stored: StoredPolicy, parts: Sequence[PhysicalTable], *, some: bool) -> str | None:

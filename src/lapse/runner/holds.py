@@ -8,6 +8,7 @@ after it, whichever process does it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -16,10 +17,12 @@ from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
+from lapse.ddl.literal import quote_text
 from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound, Unsupported
+from lapse.model.expression import COMPARISONS, Binary, ColumnRef, Membership, Node, Text, walk
 from lapse.model.hold import HeldTerm, Hold
 from lapse.model.policy import Policy
-from lapse.model.table import Table, TableKind, TableName
+from lapse.model.table import Column, Table, TableKind, TableName
 from lapse.runner.cascades import cascades
 from lapse.runner.policy_manager import PolicyManager, bind, fingerprint, load_bound
 
@@ -53,7 +56,10 @@ class Holder:
         self._engine.refuse_hold(connection, table)
         self._refuse_for_some(connection, table.name)
         stored = policies.find_policy(connection, table.name)
-        hold = holds.place_hold(connection, table.name, where=where, until=until, reason=reason, now=now, by=by)
+        version = None if stored is None else stored.version + 1
+        hold = holds.place_hold(
+            connection, table.name, where=where, until=until, reason=reason, now=now, by=by, version=version
+        )
         self._tell(connection, table.name, table, stored, now, PLACED)
         return hold
 
@@ -61,9 +67,10 @@ class Holder:
         """In the caller's transaction. Raises NotFound, or PolicyConflict where it was released before."""
         holds.lock(connection)
         hold, now = holds.get_hold(connection, hold_id), self._engine.now(connection)
-        if not holds.end_hold(connection, hold_id, now=now, by=by):
-            raise PolicyConflict(f"hold {hold_id} was released before, at {hold.released_at}")
         stored, table = policies.find_policy(connection, hold.table), None
+        version = None if stored is None else stored.version + 1
+        if not holds.end_hold(connection, hold, now=now, by=by, version=version):
+            raise PolicyConflict(f"hold {hold_id} was released before, at {hold.released_at}")
         with suppress(TableNotFound):
             table = self._engine.describe(connection, hold.table)
             self._engine.check_declarer(connection, table)
@@ -77,7 +84,11 @@ class Holder:
         if wanted.where is not None and not wanted.where.strip():
             raise InvalidValue("where", wanted.where, "is empty", hint="leave it out to hold all rows")
         # Whatever policy the table has, or none: what is held is read in the same way.
-        self._engine.condition(connection, bind(table, NEVER, [wanted]), now)
+        declared = bind(table, NEVER, [wanted])
+        for each in declared.holds:
+            if each.where is not None:
+                _refuse_other_kind(table, each.where)
+        self._engine.condition(connection, declared, now)
 
     def _tell(
         self,
@@ -142,3 +153,37 @@ class Holder:
         except Blocked:
             return False
         return True
+
+
+def _refuse_other_kind(table: Table, where: Node) -> None:
+    """Some servers would refuse it, others find it true for no row, or for those with a 0. Raises Unsupported."""
+    for node in walk(where):
+        match node:
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS or operator == "LIKE":
+                pairs = [(left, right), (right, left)]
+            case Membership(operand=operand, choices=choices):
+                pairs = [(operand, choice) for choice in choices]
+            case _:
+                continue
+        for one, other in pairs:
+            column = table.column(one.name) if isinstance(one, ColumnRef) else None
+            if column is None or not _holds_numbers(column) or not isinstance(other, Text):
+                continue
+            if not _is_number(other.value):
+                raise Unsupported(
+                    f"column {column.name} is {column.type}, and {other.value!r} is no number: such a hold keeps no"
+                    " row",
+                    hint=f"write a number, or compare as text: CAST({column.name} AS text) = {quote_text(other.value)}",
+                )
+
+
+_NUMBERS = re.compile(r"((tiny|small|medium|big)?int|integer|decimal|numeric|real|double|float)\b(?!.*\[)")
+
+
+def _holds_numbers(column: Column) -> bool:
+    return _NUMBERS.match(column.type.lower()) is not None
+
+
+def _is_number(text: str) -> bool:
+    """Or a pattern that a number can match."""
+    return re.fullmatch(r"\s*[-+]?[\d.%_]+(e[-+]?\d+)?\s*", text.lower()) is not None

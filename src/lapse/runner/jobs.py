@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, policies, settings, tasks
+from lapse.catalog import Catalog, new_jobs, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
+from lapse.catalog.jobs import Before
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.catalog.tasks import Spent
-from lapse.engines.base import Declared
+from lapse.catalog.tasks import Progress, Spent
+from lapse.engines.base import BoundPolicy, Target
 from lapse.errors import BadData, Blocked, Drift, JobExists, LapseError, NotPermitted, Refused, Retryable
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Counts, Job, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
+from lapse.model.job import Job, JobKey, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.cascades import refuse_cascade
+from lapse.runner.describing import DESCRIBED_SECONDS, Describer
 from lapse.runner.events import Held, HeldKind, Listener
-from lapse.runner.policy_manager import fingerprint, load_bound
+from lapse.runner.exports import refuse_unwritable
+from lapse.runner.policy_manager import fingerprint
 from lapse.runner.promise import behind
 from lapse.runner.retry import retried
 from lapse.runner.verdict import judge
@@ -33,11 +36,6 @@ SHARED_ROWS = 200_000
 """A table with as many rows is worth sharing between two tasks, where they do not wait for each other."""
 MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
-
-
-DESCRIBED_SECONDS = 1.0
-"""What a table looks like is asked once for finding its partitions, its guard, its plan and its first tasks, which
-follow each other."""
 
 
 TASK_FAILURES = 3
@@ -75,16 +73,6 @@ def stale_before(now: datetime, current: Settings) -> datetime:
     return now - MISSED_BEATS * timedelta(seconds=current.heartbeat_interval.approximate_seconds)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Described:
-    """`armed` is what the policy may delete from, where that was asked for the whole table."""
-
-    declared: Declared
-    version: tuple[int, int]
-    until: float
-    armed: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
     """What a task of a job begins with. `behind` is the share of the promised time that has passed."""
@@ -93,18 +81,37 @@ class Planned:
     stored: StoredPolicy
     physical: PhysicalTable | None
     behind: float
+    target: Target | None = None
+    """As it was planned here, a moment ago."""
 
 
-class JobKeeper:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Begun:
+    """A job, and the task of it that was claimed when it was created."""
+
+    job: Job | None
+    task: Task | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    declared: BoundPolicy
+    target: Target
+    cutoff: datetime
+    ranges: list[KeyRange]
+
+
+class JobKeeper(Describer):
     def __init__(self, catalog: Catalog, owner: str, listener: Listener) -> None:
-        self._catalog = catalog
-        self._engine = catalog.engine
+        super().__init__(catalog)
         self._owner = owner
         self.listener = listener
-        self._described: dict[tuple[int, TableName], _Described] = {}
         self._planned: dict[int, tuple[Planned, float]] = {}
+        self._held_before: dict[int, int] = {}
+        """Job → rows that could not be deleted when its table was last gone through, where that was asked just now."""
+        self._blocks: dict[int, str] = {}
+        """Physical table → why it was blocked when this process last wrote that down."""
 
-    @retried
     def create(
         self, stored: StoredPolicy, physical: PhysicalTable, current: Settings, *, ends_grace: bool = False
     ) -> Job | None:
@@ -113,45 +120,88 @@ class JobKeeper:
         Raises Blocked, or whatever else keeps the job from being planned. It `ends_grace` where a person has asked for
         it: then there is nothing left to wait for.
         """
-        declared, cutoff, path, ranges = self._plan(stored, physical)
-        behind = 0.0
-        try:
-            with self._catalog.writing(durable=False) as connection:
-                if not policies.take_table(connection, physical, next_run(stored.policy, current, after=cutoff)):
-                    raise JobExists(f"another worker has taken table {stored.table}")
-                if ends_grace and stored.grace_until is not None:
-                    policies.end_grace(connection, stored.id)
-                if ranges:
-                    behind = self.behind(connection, stored, physical.id, cutoff, physical.clean_at)
-                job_id = stored_jobs.create_job(
-                    connection,
-                    table_id=physical.id,
-                    stored=stored,
-                    name=physical.name_in(stored.table),
-                    cutoff=cutoff,
-                    path=path,
-                    fingerprint=fingerprint(declared),
-                    ranges=ranges,
-                    now=cutoff,
-                    owner=self._owner,
-                    behind=behind,
-                )
-                if not ranges:
-                    now = self._engine.now(connection)
-                    nothing = Spent()
-                    summary = nothing.summary(since=cutoff, now=now)
-                    stored_jobs.finish_job(
-                        connection, job_id, JobStatus.FINISHED, counts=nothing.counts, summary=summary, now=now
-                    )
-                    policies.forget_failures(connection, physical.id)
-                job = stored_jobs.get_job(connection, job_id)
-        except JobExists:
-            return self._active(physical)
-        planned = Planned(job=job, stored=stored, physical=physical, behind=behind)
-        self._planned[job.id] = planned, monotonic() + DESCRIBED_SECONDS
+        return self.begin(stored, physical, current, ends_grace=ends_grace).job
+
+    @retried
+    def begin(
+        self,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        current: Settings,
+        *,
+        ends_grace: bool = False,
+        claims: bool = False,
+    ) -> Begun:
+        """As `create`; with `claims`, this worker begins at once with a task that is the only one of the new job."""
+        with self._engine.connection() as connection:
+            plan = self._plan(connection, stored, physical)
+            try:
+                with self._catalog.writing_on(connection, durable=False) as writing:
+                    begun = self._create(writing, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
+            except JobExists:
+                return Begun(job=self._active(connection, physical))
+        assert begun.job is not None
         if physical.blocked is not None:
-            self._tell_unblocked(job.table, physical, cutoff)
-        return self._announced(job)
+            self._tell_unblocked(begun.job.table, physical, plan.cutoff)
+        self._announced(begun.job)
+        return begun
+
+    def _create(
+        self,
+        connection: Connection,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        current: Settings,
+        plan: _Plan,
+        *,
+        ends_grace: bool,
+        claims: bool,
+    ) -> Begun:
+        due = next_run(stored.policy, current, after=plan.cutoff)
+        if not policies.take_table(connection, physical, due, is_clean=not plan.ranges):
+            raise JobExists(f"another worker has taken table {stored.table}")
+        if not policies.is_current(connection, stored):
+            raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
+        if ends_grace and stored.grace_until is not None:
+            policies.end_grace(connection, stored.id)
+        before = stored_jobs.before(connection, physical.id)
+        name, shape = physical.name_in(stored.table), fingerprint(plan.declared)
+        if not plan.ranges:
+            now = self._engine.now(connection)
+            ended = new_jobs.record_job(
+                connection,
+                table_id=physical.id,
+                stored=stored,
+                name=name,
+                status=JobStatus.FINISHED,
+                cutoff=plan.cutoff,
+                path=plan.target.path,
+                fingerprint=shape,
+                summary=Spent().summary(since=plan.cutoff, now=now),
+                now=now,
+                owner=self._owner,
+            )
+            self._held_before[ended.id] = before.held
+            return Begun(job=ended)
+        late = self._lateness(stored, before, plan.cutoff, physical.clean_at)
+        made = new_jobs.create_job(
+            connection,
+            table_id=physical.id,
+            stored=stored,
+            name=name,
+            cutoff=plan.cutoff,
+            path=plan.target.path,
+            fingerprint=shape,
+            ranges=plan.ranges,
+            now=plan.cutoff,
+            owner=self._owner,
+            behind=late,
+            claims=claims,
+        )
+        self._held_before[made.job.id] = before.held
+        planned = Planned(job=made.job, stored=stored, physical=physical, behind=late, target=plan.target)
+        self._planned[made.job.id] = planned, monotonic() + DESCRIBED_SECONDS
+        return Begun(job=made.job, task=made.task)
 
     def _tell_unblocked(self, name: TableName, physical: PhysicalTable, now: datetime) -> None:
         assert physical.blocked is not None
@@ -164,27 +214,32 @@ class JobKeeper:
         if found is not None and monotonic() < until:
             return found
         self._planned.pop(job_id, None)
+        connection = self._catalog.bind(connection)
         job = stored_jobs.get_job(connection, job_id)
         stored = policies.get_policy(connection, job.policy_id)
         if stored is None:
             raise Drift("the policy was removed")
         physical = policies.get_table(connection, job.table_id)
-        behind = self.behind(connection, stored, job.table_id, now, physical.clean_at if physical else None)
-        return Planned(job=job, stored=stored, physical=physical, behind=behind)
+        before = stored_jobs.before(connection, job.table_id)
+        late = self._lateness(stored, before, now, physical.clean_at if physical else None)
+        return Planned(job=job, stored=stored, physical=physical, behind=late)
 
     def _announced(self, job: Job) -> Job:
         self.listener.job_created(job)
         if not job.status.is_active:
-            self._announce_end(job)
+            self.announce_end(job)
         return job
 
-    def _announce_end(self, job: Job) -> None:
+    def announce_end(self, job: Job) -> None:
         self.listener.job_ended(job)
-        if job.status is JobStatus.FINISHED:
-            with self._catalog.reading() as connection:
+        before = self._held_before.pop(job.id, None)
+        if job.status is not JobStatus.FINISHED or (before is not None and bool(before) is bool(job.counts.held)):
+            return
+        with self._catalog.reading() as connection:
+            if before is None:
                 before = stored_jobs.held_before(connection, job)
-                if bool(before) is not bool(job.counts.held):
-                    self._tell_held(connection, job)
+            if bool(before) is not bool(job.counts.held):
+                self._tell_held(connection, job)
 
     def _tell_held(self, connection: Connection, job: Job) -> None:
         """Rows that could not be deleted, once when that begins and once when it is over, whichever worker sees it."""
@@ -207,31 +262,46 @@ class JobKeeper:
                 return f"rows of {', '.join(names)} refer to {'it' if job.counts.held == 1 else 'them'}"
         return error or "the database refused"
 
-    def _active(self, physical: PhysicalTable) -> Job | None:
-        with self._catalog.reading() as connection:
-            return next((job for job in stored_jobs.active_jobs(connection) if job.table_id == physical.id), None)
-
-    def settle_if_done(self, job_id: int) -> Job:
-        """After a task has finished: a job with several may have others left."""
-        return self.settle(job_id, only_if_done=True)
+    def _active(self, connection: Connection, physical: PhysicalTable) -> Job | None:
+        active = stored_jobs.active_jobs(self._catalog.bind(connection))
+        return next((job for job in active if job.table_id == physical.id), None)
 
     @retried
-    def settle(self, job_id: int, *, only_if_done: bool = False) -> Job:
+    def finish(self, job: Job, lease: Task, progress: Progress) -> tuple[Job, bool]:
+        """A task has come to its end: written down in one transaction with the end of its job, if no other is left.
+
+        Returns the job as it is then, and whether it has ended with it; the caller announces that. Raises Fenced where
+        the task is another worker's now.
+        """
+        with self._catalog.writing(durable=False) as connection:
+            now = self._engine.now(connection)
+            if job.tasks_total == 1:
+                tasks.end_task(connection, lease)
+                ended = self._end(connection, job, JobStatus.FINISHED, None, now, Spent.of(progress), has_tasks=False)
+            else:
+                tasks.finish_task(connection, lease, progress)
+                job = stored_jobs.get_job(connection, job.id)
+                is_done = job.status.is_active and job.tasks_finished >= job.tasks_total
+                ended = self._finish(connection, job, JobStatus.FINISHED, None, now) if is_done else None
+        return ended or job, ended is not None
+
+    @retried
+    def settle(self, job_id: int) -> Job:
         """Bring a job's status in line with its tasks and with what was asked of it."""
-        with self._catalog.writing() as connection:
+        with self._catalog.writing(durable=False) as connection:
             job = stored_jobs.get_job(connection, job_id)
-            is_done = job.tasks_finished >= job.tasks_total
-            if not job.status.is_active or (only_if_done and not is_done):
+            if not job.status.is_active:
                 return job
             now = self._engine.now(connection)
-            if is_done:
+            if job.tasks_finished >= job.tasks_total:
                 ended = self._finish(connection, job, JobStatus.FINISHED, None, now)
             else:
                 ended = self._obey(connection, job, now)
-            job = stored_jobs.get_job(connection, job_id)
-        if ended:
-            self._announce_end(job)
-        return job
+            if ended is None:
+                job = stored_jobs.get_job(connection, job_id)
+        if ended is not None:
+            self.announce_end(ended)
+        return ended or job
 
     @retried
     def fail(self, job_id: int, error: Exception) -> Job:
@@ -242,10 +312,10 @@ class JobKeeper:
             now = self._engine.now(connection)
             ended = self._finish(connection, job, JobStatus.FAILED, blocked.message, now)
             physical = policies.get_table(connection, job.table_id)
-            if ended and physical is not None:
+            if ended is not None and physical is not None:
                 self._write_block(connection, physical, blocked, now)
-            job = stored_jobs.get_job(connection, job_id)
-        if ended:
+            job = ended or stored_jobs.get_job(connection, job_id)
+        if ended is not None:
             self.listener.job_ended(job)
             self.listener.table_blocked(job.table, blocked)
         return job
@@ -262,10 +332,24 @@ class JobKeeper:
             tasks.postpone_task(connection, task.id, failures=failures, not_before=not_before)
             return stored_jobs.get_job(connection, task.job_id)
 
-    def _finish(self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime) -> bool:
-        """False if another worker has ended it already."""
+    def _finish(
+        self, connection: Connection, job: Job, status: JobStatus, reason: str | None, now: datetime
+    ) -> Job | None:
+        """The job as it ends; None if another worker has ended it already."""
         # No worker commits a batch between this sum and the end of the tasks: it would go uncounted.
-        spent = tasks.spent(connection, job.id, locked=True)
+        return self._end(connection, job, status, reason, now, tasks.spent(connection, job.id, locked=True))
+
+    def _end(
+        self,
+        connection: Connection,
+        job: Job,
+        status: JobStatus,
+        reason: str | None,
+        now: datetime,
+        spent: Spent,
+        *,
+        has_tasks: bool = True,
+    ) -> Job | None:
         summary = spent.summary(since=job.started_at or job.created_at, now=now)
         if status is JobStatus.FINISHED and not spent.counts.skipped:
             policies.forget_failures(connection, job.table_id)
@@ -279,17 +363,27 @@ class JobKeeper:
             self._try_again_soon(connection, job.table_id, now)
         elif status is JobStatus.TIMED_OUT and spent.pauses:
             reason = f"{reason}; it waited: {'; '.join(spent.pauses)}"
-        return stored_jobs.finish_job(
-            connection, job.id, status, reason=reason, summary=summary, counts=spent.counts, now=now
+        done = stored_jobs.finish_job(
+            connection,
+            JobKey.of(job),
+            status,
+            reason=reason,
+            summary=summary,
+            counts=spent.counts,
+            now=now,
+            has_tasks=has_tasks,
         )
+        if not done:
+            return None
+        return stored_jobs.ended(job, status, reason=reason, summary=summary, counts=spent.counts, now=now)
 
     def _try_again_soon(self, connection: Connection, table_id: int, now: datetime) -> None:
         physical = policies.get_table(connection, table_id)
         if physical is not None:
             policies.hasten_table(connection, physical, retry_at=now + _pause(physical.failures))
 
-    def _obey(self, connection: Connection, job: Job, now: datetime) -> bool:
-        """Do what was asked of a job that has work left; True if it ended. Workers at it stop first."""
+    def _obey(self, connection: Connection, job: Job, now: datetime) -> Job | None:
+        """Do what was asked of a job that has work left; returns it if it ended. Workers at it stop first."""
         current = settings.load_settings(connection)
         stored = policies.get_policy(connection, job.policy_id)
         verdict = judge(job, stored, current, now)
@@ -302,19 +396,26 @@ class JobKeeper:
             stored_jobs.mark_job(connection, job.id, JobStatus.CANCELLING, verdict.reason, now)
         else:
             return self._finish(connection, job, verdict.status, verdict.reason, now)
-        return False
+        return None
 
-    def _plan(self, stored: StoredPolicy, physical: PhysicalTable) -> tuple[Declared, datetime, Path, list[KeyRange]]:
-        with self._engine.connection() as connection, self._engine.one_look(connection):
+    def _plan(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable) -> _Plan:
+        with self._engine.one_look(connection):
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
+            refuse_unwritable(self._catalog.bind(connection), stored)
             cutoff = self._engine.now(connection)
             refuse_cascade(self._catalog, connection, self.declared(connection, stored).table, cutoff)
             target = self._engine.target(connection, declared, cutoff, armed=armed)
             rows = self._engine.estimate_rows(connection, declared.table)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
-            return declared, cutoff, target.path, self._engine.split(connection, target, pieces)
+            ranges = self._engine.split(connection, target, pieces)
+            return _Plan(declared=declared, target=target, cutoff=cutoff, ranges=ranges)
+
+    def look_again(self) -> None:
+        """Forget what tables looked like, and the jobs of the last round."""
+        super().look_again()
+        self._planned, self._held_before = {}, {}
 
     def without_expired(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable]
@@ -326,75 +427,15 @@ class JobKeeper:
             names = self._engine.unexpired_leaves(connection, self.declared(connection, stored), now)
         return [part for part in parts if part.name_in(stored.table) in names], now
 
-    def look_again(self) -> None:
-        """Forget what tables looked like, and the jobs of the last round."""
-        self._described, self._planned = {}, {}
-
-    def declared(self, connection: Connection, stored: StoredPolicy, name: TableName | None = None) -> Declared:
-        """The policy as it holds for the whole table or one of its leaves, which looks as it did a moment ago."""
-        return self._described_now(connection, stored, name or stored.table).declared
-
-    def _described_now(self, connection: Connection, stored: StoredPolicy, name: TableName) -> _Described:
-        found = self._described.get((stored.id, name))
-        version = stored.version, stored.hold_version
-        if found is None or found.version != version or monotonic() > found.until:
-            declared = self._look(connection, stored, name)
-            found = _Described(declared=declared, version=version, until=monotonic() + DESCRIBED_SECONDS)
-            self._described[stored.id, name] = found
-        return found
-
-    def _look(self, connection: Connection, stored: StoredPolicy, name: TableName) -> Declared:
-        if name.partition is None:
-            return load_bound(self._engine, connection, stored)
-        whole = self.declared(connection, stored)
-        leaf = self._engine.leaf(connection, whole.table, name)
-        if leaf is None:
-            raise Drift(f"partition {name.partition} of table {stored.table} does not exist any more")
-        return replace(whole, table=leaf, policy=stored.policy.for_partition(name.partition))
-
-    def armed(self, connection: Connection, stored: StoredPolicy) -> str:
-        """What the policy may delete from. Raises Blocked where that is not what it was declared on.
-
-        Asked once for guard, plan and first task, which follow each other: every batch asks again by itself.
-        """
-        if stored.suspended is not None:
-            raise Blocked(
-                stored.suspended,
-                "this database is a copy of the one in which the policy was declared",
-                hint=f"if rows are to be deleted here, too: lapse resume URL {stored.table}",
-            )
-        described = self._described_now(connection, stored, stored.table)
-        if described.armed is not None:
-            return described.armed
-        whole = described.declared
-        if stored.armed is not None:
-            armed = self._engine.check_armed(connection, whole, stored.armed)
-        elif fingerprint(whole) == stored.fingerprint:
-            # Declared with a version of Lapse that remembered no more than this.
-            # On a connection of its own: what is installed stays, whatever becomes of the plan.
-            with self._engine.connection() as renewing:
-                self._engine.renew_parts(renewing, whole)
-                armed = self._engine.check_armed(renewing, whole, self._engine.arm(renewing, whole))
-        else:
-            raise Blocked(
-                BlockCode.COLUMN_CHANGED,
-                f"a column of table {stored.table} that the policy or the paging depends on was changed",
-                hint=f"check that the policy still means what it should, then: lapse resume URL {stored.table}",
-            )
-        if armed != stored.armed:
-            # An account that may only look, as doctor's may, sees the same without writing it down.
-            with suppress(NotPermitted), self._catalog.writing() as writing:
-                policies.set_armed(writing, stored.id, armed, stored.fingerprint)
-        described.armed = armed
-        return armed
-
     @retried
     def block(self, stored: StoredPolicy, physical: PhysicalTable, blocked: Blocked, *, always: bool) -> Job | None:
         """Say why a table gets no job; returns the failed job that says so in the history.
 
-        That is written when the reason is new, or `always`.
+        That is written when the reason is new, by its code or by what this process has seen, or `always`.
         """
-        is_news = (physical.blocked, physical.blocked_reason) != (blocked.code, block_text(blocked))
+        text = block_text(blocked)
+        is_news = physical.blocked != blocked.code or self._blocks.get(physical.id, text) != text
+        self._blocks[physical.id] = text
         with self._catalog.writing() as connection:
             now = self._engine.now(connection)
             self._write_block(connection, physical, blocked, now)
@@ -423,43 +464,31 @@ class JobKeeper:
 
     def _record_failure(self, stored: StoredPolicy, physical: PhysicalTable, error: LapseError) -> Job | None:
         """A failed job in the history is how a policy that cannot run is noticed."""
-        try:
-            with self._catalog.writing() as connection:
-                now = self._engine.now(connection)
-                job_id = stored_jobs.create_job(
-                    connection,
-                    table_id=physical.id,
-                    stored=stored,
-                    name=physical.name_in(stored.table),
-                    cutoff=now,
-                    path=Path(kind=PathKind.PHYSICAL, evidence="not planned"),
-                    fingerprint="",
-                    ranges=(),
-                    now=now,
-                    owner=self._owner,
-                )
-                summary = JobSummary(error=error.message)
-                stored_jobs.finish_job(
-                    connection,
-                    job_id,
-                    JobStatus.FAILED,
-                    reason=error.message,
-                    counts=Counts(),
-                    summary=summary,
-                    now=now,
-                )
-                job = stored_jobs.get_job(connection, job_id)
-        except JobExists:
-            return self._active(physical)
-        return self._announced(job)
+        with self._catalog.writing() as connection:
+            active = self._active(connection, physical)
+            if active is not None:
+                return active
+            now = self._engine.now(connection)
+            failed = new_jobs.record_job(
+                connection,
+                table_id=physical.id,
+                stored=stored,
+                name=physical.name_in(stored.table),
+                status=JobStatus.FAILED,
+                cutoff=now,
+                path=Path(kind=PathKind.PHYSICAL, evidence="not planned"),
+                fingerprint="",
+                summary=JobSummary(error=error.message),
+                now=now,
+                owner=self._owner,
+                reason=error.message,
+            )
+        return self._announced(failed)
 
-    def behind(
-        self, connection: Connection, stored: StoredPolicy, table_id: int, now: datetime, clean_at: datetime | None
-    ) -> float:
+    def _lateness(self, stored: StoredPolicy, before: Before, now: datetime, clean_at: datetime | None) -> float:
         """The share of the promised time that has passed for a physical table."""
-        known = [at for at in (stored_jobs.watermark(connection, table_id), clean_at) if at is not None]
-        watermark = max(known, default=stored.created_at)
-        return behind(stored.policy, watermark=watermark, now=now)
+        known = [at for at in (before.watermark, clean_at) if at is not None]
+        return behind(stored.policy, watermark=max(known, default=stored.created_at), now=now)
 
 
 def _pause(failures: int) -> timedelta:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
@@ -48,23 +49,27 @@ class PlaceGuard:
         self._catalog = catalog
         self._seen: Place | None = None
 
-    @retried
     def run_once(self) -> bool:
         """True when this database was found to be a copy just now, and its policies were suspended."""
         with self._catalog.reading() as connection:
             place = self._catalog.engine.place(connection)
-            if place is None or place == self._seen:
-                return False
-            known = meta.read_fact(connection, meta.PLACE)
-        copied = False
-        if known is None or _after(known, place) != known:
-            with self._catalog.writing() as connection:
-                copied = note_place(connection, place)
+            return self.look(place, meta.read_fact(connection, meta.PLACE))
+
+    def look(self, place: Place | None, known: str | None) -> bool:
+        """As `run_once`, with where the database is, and what was known of that a moment ago."""
+        if place is None or place == self._seen:
+            return False
+        copied = (known is None or _after(known, place) != known) and self._note(place)
         self._seen = place
         return copied
 
+    @retried
+    def _note(self, place: Place) -> bool:
+        with self._catalog.writing() as connection:
+            return note_place(connection, place, self._catalog.engine.now(connection))
 
-def note_place(connection: Connection, place: Place) -> bool:
+
+def note_place(connection: Connection, place: Place, now: datetime) -> bool:
     """Remember where the database is, in the caller's transaction; True if it is a copy, now suspended."""
     before = meta.read_fact(connection, meta.PLACE)
     here = Known(incarnation=place.incarnation, endpoints=(place.endpoint,)).written()
@@ -74,7 +79,9 @@ def note_place(connection: Connection, place: Place) -> bool:
     # Of workers that look at the same time one writes; the others find what it wrote.
     written = meta.replace_fact(connection, meta.PLACE, before, after or here)
     if after is None and written:
-        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED)
+        policies.suspend_policies(connection, BlockCode.DATABASE_COPIED, now)
+        # Files of the database that this is a copy of stay that database's.
+        meta.forget_fact(connection, meta.ARCHIVE_OWNER)
     return after is None and written
 
 

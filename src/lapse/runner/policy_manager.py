@@ -7,31 +7,37 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.catalog import Catalog, holds, meta, policies, settings, tasks
+from lapse.catalog import Catalog, exports, holds, ledger, meta, policies, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.schema import metadata
-from lapse.ddl import parse_expression, render_options, without_policy
-from lapse.engines.base import Declared, Engine
+from lapse.ddl import parse_expression, without_policy
+from lapse.ddl.render import render_options
+from lapse.engines.base import BoundPolicy, Engine
 from lapse.engines.values import HeldRows
 from lapse.errors import Blocked, InvalidValue, LapseError, NotPermitted, PolicyConflict, TableNotFound
+from lapse.model import archive
+from lapse.model.archive import ARCHIVED_AT, archive_table
 from lapse.model.blocked import BlockCode
 from lapse.model.expression import columns as expression_columns
 from lapse.model.hold import HeldTerm
-from lapse.model.job import JobStatus
+from lapse.model.job import JobKey, JobStatus
+from lapse.model.ledger import Kind
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.suggestion import suggest_or_list
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.runner import destination
 from lapse.runner.place import note_place
 from lapse.schedule import next_run, recurrence
 
 
-def bind(table: Table, policy: Policy, holds: Sequence[HeldTerm] = ()) -> Declared:
+def bind(table: Table, policy: Policy, holds: Sequence[HeldTerm] = ()) -> BoundPolicy:
     """Raises TtlSyntaxError or InvalidValue when the policy does not fit the table."""
     names = {column.name for column in table.columns} | policy_columns(policy)
     declared = _read(table, policy, names, holds)
@@ -57,7 +63,7 @@ def policy_leaves(
     return [name for name in names if engine.standalone_name(name) not in taken]
 
 
-def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> Declared:
+def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> BoundPolicy:
     """Raises Blocked when the table or a column that the policy needs is gone."""
     try:
         table = engine.describe(connection, stored.table)
@@ -67,6 +73,11 @@ def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> 
             f"table {stored.table} does not exist any more",
             hint="lapse doctor URL --repair forgets its policy",
         ) from error
+    return bound_to(table, stored)
+
+
+def bound_to(table: Table, stored: StoredPolicy) -> BoundPolicy:
+    """As `load_bound`, of a table that was described just now."""
     declared = _read(table, stored.policy, None, stored.holds)
     for name in declared.columns_read:
         if table.column(name) is None and name not in policy_columns(stored.policy):
@@ -82,14 +93,14 @@ def load_bound(engine: Engine, connection: Connection, stored: StoredPolicy) -> 
     return declared
 
 
-def _read(table: Table, policy: Policy, columns: Collection[str] | None, holds: Sequence[HeldTerm]) -> Declared:
+def _read(table: Table, policy: Policy, columns: Collection[str] | None, holds: Sequence[HeldTerm]) -> BoundPolicy:
     texts = (policy.expression, policy.filter, *(each.where for each in holds))
     nodes = [None if text is None else parse_expression(text, columns=columns) for text in texts]
     held = tuple(
         HeldRows(id=each.id, where=node, text=each.where, until=each.until)
         for each, node in zip(holds, nodes[2:], strict=True)
     )
-    return Declared(table=table, policy=policy, expression=nodes[0], filter=nodes[1], holds=held)
+    return BoundPolicy(table=table, policy=policy, expression=nodes[0], filter=nodes[1], holds=held)
 
 
 def policy_columns(policy: Policy) -> set[str]:
@@ -97,7 +108,12 @@ def policy_columns(policy: Policy) -> set[str]:
     return {MANAGED_COLUMN} if policy.expire_after is not None else set()
 
 
-def fingerprint(declared: Declared) -> str:
+def as_stored(policy: Policy, table: TableName) -> Policy:
+    """With the name of its archive table written out."""
+    return policy if policy.archive is None else replace(policy, archive=archive.complete(policy.archive, table))
+
+
+def fingerprint(declared: BoundPolicy) -> str:
     """Changes when a column that the policy or the paging depends on changes its name or type."""
     table = declared.table
     names = [*declared.columns_read, *table.primary_key, *table.key]
@@ -169,12 +185,17 @@ class PolicyManager:
         source_text: str | None = None,
     ) -> tuple[str, ...]:
         previous = stored.policy if stored else None
+        wanted = as_stored(wanted, table.name)
+        self._refuse_shared_archive(connection, table.name, wanted, stored)
         declared = bind(table, wanted, self._holds(connection, table.name, stored))
         notices = self._engine.check(connection, declared, previous)
+        destination.check(self._engine, connection, declared, previous)
         try:
             installed = self._engine.install(connection, declared, previous)
             with self._engine.atomic(connection):
                 self._save(connection, replace(declared, table=installed), stored, source, source_text)
+                self._keep_archive(connection, table.name, previous, wanted)
+                destination.claim(self._catalog.bind(connection), wanted, previous)
         except (LapseError, DBAPIError):
             self._undo(connection, declared, previous)
             raise
@@ -188,8 +209,10 @@ class PolicyManager:
         policies.set_armed(connection, stored.id, armed, fingerprint(declared))
         policies.end_grace(connection, stored.id)
         policies.unblock_tables(connection, stored.id)
+        now = self._engine.now(connection)
+        ledger.record(connection, Kind.CONFIRMED, now=now, table=stored.table, after={"by": "resume"})
 
-    def _undo(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def _undo(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
         """Put the database back where a rollback does not. What even that cannot undo, `doctor` finds."""
         if self._engine.features.transactional_ddl:
             return
@@ -203,20 +226,18 @@ class PolicyManager:
     def _save(
         self,
         connection: Connection,
-        declared: Declared,
+        declared: BoundPolicy,
         stored: StoredPolicy | None,
         source: str,
         source_text: str | None,
     ) -> None:
         name, wanted = declared.table.name, declared.policy
         now = self._engine.now(connection)
-        self._note_place(connection)
+        self._note_place(connection, now)
         # Another parameter is no word about which table is meant: what was armed stays armed.
         means_the_same = stored is not None and wanted.same_expiry(stored.policy)
         kept = stored if means_the_same and stored is not None and stored.armed is not None else None
-        grace = stored.grace_until if stored is not None else None
-        if stored is None or wanted.may_expire_sooner_than(stored.policy):
-            grace = wanted.grace.added_to(now) if wanted.grace else None
+        grace = _grace_until(stored, wanted, now)
         said = (wanted, source, source_text)
         if kept is not None and stored is not None and said == (stored.policy, stored.source, stored.source_text):
             saved = stored
@@ -255,6 +276,8 @@ class PolicyManager:
             policies.set_guard(connection, saved.id, cleared_at=None)
             policies.unblock_tables(connection, saved.id)
             self.end_jobs(connection, saved, "the policy was changed")
+        if (wanted.archive, wanted.ledger_keys) != (stored.policy.archive, stored.policy.ledger_keys):
+            self._plan_anew(connection, saved, physical)
         current = settings.load_settings(connection)
         for part in physical:
             if not means_the_same:
@@ -262,12 +285,70 @@ class PolicyManager:
             elif recurrence(wanted) != recurrence(stored.policy) and part.next_run_at is not None:
                 policies.set_next_run(connection, part.id, next_run(wanted, current, after=now))
 
-    def _note_place(self, connection: Connection) -> None:
+    def _plan_anew(self, connection: Connection, saved: StoredPolicy, physical: Sequence[PhysicalTable]) -> None:
+        """No batch that was planned before goes by where rows and their keys went, or did not go, until now."""
+        for part in physical:
+            policies.set_next_run(connection, part.id, part.next_run_at)
+        self.end_jobs(connection, saved, "where its rows, or their keys, are kept was changed")
+        policies.plan_anew(connection, saved.id)
+
+    def _refuse_shared_archive(
+        self, connection: Connection, name: TableName, wanted: Policy, stored: StoredPolicy | None
+    ) -> None:
+        """Rows of two tables in one archive could not be told apart."""
+        if wanted.archive is None or (stored is not None and stored.policy.archive == wanted.archive):
+            return
+        bound, place = self._catalog.bind(connection), archive_table(wanted.archive, name)
+        for each in policies.list_policies(bound):
+            if each.table == place != name and each.source != policies.ARCHIVE:
+                raise PolicyConflict(
+                    f"table {place} has a TTL policy of its own, so it cannot be an archive",
+                    hint="name another one: ttl_archive = 'table:NAME'",
+                )
+        others = stored_jobs.archived_from(bound, wanted.archive, but=stored.id if stored else None) | {
+            each.table
+            for each in policies.list_policies(bound)
+            if each.policy.archive is not None and archive_table(each.policy.archive, each.table) == place
+        }
+        if others - {name}:
+            raise PolicyConflict(
+                f"{place} is the archive of table {min(map(str, others - {name}))}",
+                hint="name another one: ttl_archive = 'table:NAME'",
+            )
+
+    def _keep_archive(self, connection: Connection, name: TableName, before: Policy | None, after: Policy) -> None:
+        """The archive table has a policy by `ttl_archive_keep`, which comes and goes with that of the table."""
+        if before is not None and before.archive is not None and before.archive != after.archive:
+            self._forget_archive(connection, name, before)
+        if after.archive is None:
+            return
+        place = archive_table(after.archive, name)
+        if before is None or before.archive != after.archive:
+            # What was met at another destination, or before it was declared anew, says nothing about this one.
+            exports.forget(connection, archive.label(place))
+        if after.archive_keep is None or archive.file_url(after.archive) is not None:
+            # Files are removed by their exporter; what waits in an outbox is not kept there.
+            self._forget_archive(connection, name, after)
+            return
+        wanted = Policy(column=ARCHIVED_AT, interval=after.archive_keep, time_zone="UTC")
+        stored = policies.find_policy(connection, place)
+        if stored is None or stored.policy != replace(wanted, pause=stored.policy.pause):
+            self._put(connection, self._engine.describe(connection, place), wanted, stored, policies.ARCHIVE)
+
+    def _forget_archive(self, connection: Connection, name: TableName, policy: Policy) -> None:
+        """Its rows stay until a person removes them."""
+        if policy.archive is None:
+            return
+        stored = policies.find_policy(connection, archive_table(policy.archive, name))
+        if stored is not None and stored.source == policies.ARCHIVE:
+            self.remove(connection, stored)
+
+    def _note_place(self, connection: Connection, now: datetime) -> None:
         if self._many and self._place_is_noted:
             return
         place = self._engine.place(connection)
         if place is not None:
-            note_place(connection, place)
+            note_place(connection, place, now)
         self._place_is_noted = True
 
     def _declarer(self, connection: Connection) -> str | None:
@@ -304,7 +385,8 @@ class PolicyManager:
         """Remove a policy from the catalog alone."""
         with self._engine.atomic(connection):
             self.end_jobs(connection, stored, reason)
-            policies.delete_policy(connection, stored.id)
+            policies.delete_policy(connection, stored, reason=reason, now=self._engine.now(connection))
+            self._forget_archive(connection, stored.table, stored.policy)
 
     def end_jobs(self, connection: Connection, stored: StoredPolicy, reason: str) -> None:
         """A worker at one finds its lease gone with the tasks and rolls its batch back."""
@@ -315,7 +397,7 @@ class PolicyManager:
                 summary = spent.summary(since=job.started_at or job.created_at, now=now)
                 stored_jobs.finish_job(
                     connection,
-                    job.id,
+                    JobKey.of(job),
                     JobStatus.CANCELLED,
                     reason=reason,
                     summary=summary,
@@ -366,3 +448,14 @@ def _of_table_that_is_gone(known: list[StoredPolicy], name: TableName) -> Stored
     by_case = [stored for stored in known if folded(stored.table) == folded(name)]
     by_schema = [stored for stored in known if name.schema is None and stored.table.name == name.name]
     return next((alike[0] for alike in (exact, by_case, by_schema) if len(alike) == 1), None)
+
+
+def _grace_until(stored: StoredPolicy | None, wanted: Policy, now: datetime) -> datetime | None:
+    """A grace period that lasts follows `ttl_grace`; one that is over is not begun again by it."""
+    if stored is None or wanted.may_expire_sooner_than(stored.policy):
+        began = now
+    elif stored.grace_until is not None and stored.grace_until > now and wanted.grace != stored.policy.grace:
+        began = stored.policy.grace.subtracted_from(stored.grace_until)
+    else:
+        return stored.grace_until
+    return wanted.grace.added_to(began) if wanted.grace else None

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import random
 from time import monotonic
+from typing import Protocol
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import Catalog, meta, migrations, policies, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.catalog.pulse import Pulse, has_old_rows, read_pulse
+from lapse.catalog.pulse import Pulse, has_old_rows, read_outset, read_pulse
 from lapse.errors import Blocked, DatabaseUnavailable, LapseError, Locked
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Job, JobStatus
+from lapse.model.job import Job, JobStatus, Task
 from lapse.model.policy import PAUSED_BY_POLICY
-from lapse.model.settings import Settings
+from lapse.model.settings import AUTO, Settings
 from lapse.model.table import TableName
+from lapse.runner import ledger
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.events import Held, HeldKind
@@ -29,13 +31,15 @@ from lapse.runner.jobs import JobKeeper, as_blocked, block_text
 from lapse.runner.place import PlaceGuard
 from lapse.runner.policy_manager import policy_leaves
 from lapse.runner.retry import retried
-from lapse.runner.verdict import judge
+from lapse.runner.verdict import Verdict, judge
 from lapse.schedule import next_run
 
 SYNC_SECONDS = 60.0
 """A new partition is seen this soon."""
 ROUND_SECONDS = 1.0
 """A worker's round creates jobs for this long; tasks begin after it, and the next round goes on."""
+LOOKED_AT_ONCE = 16
+"""Tables that are described together, a moment before their jobs are planned."""
 FEW_LEAVES = 8
 """A table with no more leaves than this that are due gets a job for each, and the history shows it."""
 FRESH_SECONDS = 0.1
@@ -65,9 +69,14 @@ class Tick:
     """One round of the scheduler: the jobs that are active now, what was skipped, and the settings that it went by."""
 
     settings: Settings
+    now: datetime
     jobs: tuple[Job, ...]
     skipped: tuple[Skip, ...] = ()
     proposals: tuple[CommentProblem, ...] = ()
+    claimed: Task | None = None
+    """The only task of the only job that the round has created, where the caller wants to begin with it at once."""
+    left_over: bool = False
+    """Are there tables for which the round had no time?"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +93,16 @@ class _Before:
     """The round has changed what the pulse tells: what came after it may look as what was before it."""
 
 
+class Hands(Protocol):
+    """Threads that run tasks while the scheduler makes more of them."""
+
+    def is_free(self) -> bool:
+        """Does one of them wait for a task? Waits a moment for that, so that tasks do not queue up."""
+
+    def take(self, task: Task, settings: Settings, now: datetime) -> None:
+        """Begin with a task that was claimed for them."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Round:
     """What one round goes by. `asked` is the policy that a person wants to run now, due or not; a round that is
@@ -96,6 +115,12 @@ class _Round:
     asked: StoredPolicy | None
     patient: bool
     began: float
+    claims: bool = False
+    hands: Hands | None = None
+
+    def claims_of(self, due: Sequence[PhysicalTable]) -> bool:
+        """Is the task of one of these tables begun with at once?"""
+        return (self.claims and len(due) == 1) or (self.hands is not None and self.hands.is_free())
 
     def parts(self, stored: StoredPolicy) -> list[PhysicalTable]:
         return self.tables.get(stored.id, [])
@@ -116,7 +141,12 @@ class Scheduler:
         self._held: dict[int, Held] = {}
         self._leaves_at = float("-inf")
         self.comments = CommentReader(catalog)
+        self._requests_sql: str | None = None
+        self.has_requests = False
+        """Did requests wait when the pulse was last read?"""
         self._before: _Before | None = None
+        self._pauses: dict[int, Verdict] = {}
+        """Job → the pause that this process has written down for it."""
 
     def is_idle(self) -> bool:
         """Would another round find what the last one left? Asked with one statement, however many policies there are.
@@ -132,7 +162,26 @@ class Scheduler:
         if before.settings.blocker(now) != before.blocker:
             return False
         with self._catalog.reading() as connection:
-            return read_pulse(connection, now) == before.pulse
+            pulse = self._read_pulse(connection, now)
+        return pulse == before.pulse
+
+    def _read_pulse(self, connection: Connection, now: datetime) -> Pulse:
+        """Raises CatalogTooNew where a newer Lapse has upgraded the catalog."""
+        try:
+            pulse = read_pulse(connection, now, self._requests_sql)
+        except Exception:
+            # Perhaps for the requests, which are looked for again in a while.
+            self._requests_sql = None
+            raise
+        if pulse.version is not None and pulse.version.isdecimal():
+            migrations.check(int(pulse.version))
+        self.has_requests = pulse.requests > 0
+        return pulse
+
+    @property
+    def knows_requests(self) -> bool:
+        """Does a look tell whether requests wait that people have made with the database's own client?"""
+        return self._requests_sql is not None
 
     def seconds_until_due(self) -> float:
         """Until the first table falls due that was not due in the last round; infinite where there is none."""
@@ -142,29 +191,42 @@ class Scheduler:
         passed = monotonic() - before.at
         return max(0.0, (before.pulse.next_due_at - before.now).total_seconds() - passed)
 
-    def run_once(self, *, only: StoredPolicy | None = None, patient: bool = False) -> Tick:
+    def run_once(
+        self,
+        *,
+        only: StoredPolicy | None = None,
+        patient: bool = False,
+        claims: bool = False,
+        hands: Hands | None = None,
+    ) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not.
 
-        What goes wrong for one table is that table's alone: the others are settled and get their jobs.
+        What goes wrong for one table is that table's alone: the others are settled and get their jobs. With `claims`
+        the caller begins at once with what there is to do, where that is one task. `hands` take such tasks of a
+        patient round while it goes on.
         """
         self._keeper.look_again()
-        self._place.run_once()
-        comments = {problem.table: problem for problem in self._read_comments(only)}
+        engine = self._catalog.engine
         with self._catalog.reading() as connection:
-            now = self._catalog.engine.now(connection)
+            now, place = engine.whereabouts(connection)
+            outset = read_outset(connection)
+            self._place.look(place, outset.facts.get(meta.PLACE))
+            comments = {problem.table: problem for problem in self._read_comments(only)}
             # A single run never asks whether anything has changed since.
-            pulse = read_pulse(connection, now) if patient else None
-            at = monotonic()
-            current = settings.load_settings(connection)
-            active = stored_jobs.active_jobs(connection)
+            pulse = self._read_pulse(connection, now) if patient else None
+            at, current = monotonic(), outset.settings
+            active = stored_jobs.active_jobs(connection) if outset.has_active_jobs else []
             wanted = self._wanted(connection, now, active, only, patient=patient)
             # Read again where one was given: the guard or a comment may have changed it.
             found = policies.find_policies(connection, wanted)
             tables: dict[int, list[PhysicalTable]] = {}
             for physical in policies.find_tables(connection, wanted):
                 tables.setdefault(physical.policy_id, []).append(physical)
+            forgets = self._has_old_rows(connection, now, current)
         self._tell_held(found)
-        current = self._watch.check(self._catalog, now, current)
+        current = self._watch.check(self._catalog, now, current, outset.facts)
+        if forgets:
+            self._forget(now, current)
         if pulse is not None:
             self._before = _Before(now=now, at=at, settings=current, blocker=current.blocker(now), pulse=pulse)
         round_ = _Round(
@@ -175,27 +237,45 @@ class Scheduler:
             asked=only,
             patient=patient,
             began=at,
+            claims=claims and current.running_tasks == AUTO,
+            hands=hands if current.running_tasks == AUTO else None,
         )
         jobs = self._settle(active, round_)
+        claimed: Task | None = None
         skipped = [Skip(table=table, reason=each.reason) for table, each in comments.items() if _is_skipped(each, only)]
         left_over = False
-        for stored in self._in_order(round_):
+        ordered = self._in_order(round_)
+        for number, stored in enumerate(ordered):
             if patient and monotonic() - at > ROUND_SECONDS:
                 left_over = True
                 break
+            if number % LOOKED_AT_ONCE == 0:
+                self._look_ahead(ordered[number : number + LOOKED_AT_ONCE], round_)
             comment = comments.get(stored.table)
             if comment is not None and comment.stored is not None and stored.source == policies.COMMENT:
                 due = [part for part in round_.parts(stored) if round_.is_due(part)]
                 made, left = self._block(stored, due, _obstacle(comment), round_)
             else:
-                made, left = self._schedule(stored, round_)
+                made, left, claimed = self._schedule(stored, round_)
             jobs |= {job.id: job for job in made}
             skipped += left
         if self._before is not None and (left_over or jobs or any(skip.blocked for skip in skipped)):
             self._before = replace(self._before, acted=True)
-        self._forget(now, current)
         proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
-        return Tick(settings=current, jobs=tuple(jobs.values()), skipped=tuple(skipped), proposals=proposals)
+        return Tick(
+            settings=current,
+            now=now,
+            jobs=tuple(jobs.values()),
+            skipped=tuple(skipped),
+            proposals=proposals,
+            claimed=claimed,
+            left_over=left_over,
+        )
+
+    def _look_ahead(self, several: Sequence[StoredPolicy], round_: _Round) -> None:
+        due = [stored for stored in several if any(map(round_.is_due, round_.parts(stored)))]
+        if len(due) > 1 and self._catalog.engine.features.describes_together:
+            self._keeper.look_at(due)
 
     def _wanted(
         self,
@@ -214,6 +294,7 @@ class Scheduler:
         changing = monotonic() - self._leaves_at > SYNC_SECONDS
         if changing:
             self._leaves_at = monotonic()
+            self._requests_sql = self._catalog.engine.requests_sql(connection)
         found = policies.waiting_policies(connection, now, after_grace=patient, changing=changing)
         return found | working | self._held.keys()
 
@@ -246,44 +327,52 @@ class Scheduler:
                 self._keeper.listener.released(replace(known, reason="the first run is not held any more"))
 
     def _settle(self, active: Sequence[Job], round_: _Round) -> dict[int, Job]:
-        by_id = round_.policies
         jobs: dict[int, Job] = {}
+        pauses: dict[int, Verdict] = {}
         for job in active:
-            if _is_unsettled(job, by_id.get(job.policy_id), round_.settings, round_.now):
+            verdict = judge(job, round_.policies.get(job.policy_id), round_.settings, round_.now)
+            if _is_unsettled(job, verdict) or (verdict.pause is not None and self._pauses.get(job.id) != verdict):
                 job = self._keeper.settle(job.id)
+            if verdict.pause is not None:
+                pauses[job.id] = verdict
             if job.status.is_active and (round_.asked is None or job.policy_id == round_.asked.id):
                 jobs[job.id] = job
+        self._pauses = pauses
         return jobs
 
-    def _schedule(self, stored: StoredPolicy, round_: _Round) -> tuple[list[Job], list[Skip]]:
-        """The jobs of one policy that are due, and why others of its tables get none."""
+    def _schedule(self, stored: StoredPolicy, round_: _Round) -> tuple[list[Job], list[Skip], Task | None]:
+        """The jobs of one policy that are due, why others of its tables get none, and the task that was claimed."""
         if round_.patient and stored.grace_until is not None and round_.now < stored.grace_until:
-            return [], []
+            return [], [], None
         parts = round_.parts(stored)
         try:
             if round_.asked is not None or self._is_stale(stored, parts, round_):
                 parts = self._sync(stored, parts)
             due = [physical for physical in parts if round_.is_due(physical)]
-            reasons = {physical.id: _blocker(stored, round_) for physical in due}
+            reasons = dict.fromkeys((physical.id for physical in due), _blocker(stored, round_))
             free = [physical for physical in due if reasons[physical.id] is None]
-            clean = self._pass_over(stored, free, round_) if len(free) > FEW_LEAVES else []
-            left = [physical for physical in parts if physical not in clean]
-            due, free = ([each for each in some if each not in clean] for some in (due, free))
+            clean = self._pass_over(stored, free, round_) if len(free) > FEW_LEAVES else frozenset()
+            left, due, free = ([each for each in some if each.id not in clean] for some in (parts, due, free))
             held = stored.held if stored.policy.guard else None
             if free:
                 held = self._guard.blocker(stored, left, some=bool(clean))
         except DatabaseUnavailable:
             raise
         except Exception as error:
-            return self._block(stored, [part for part in parts if round_.is_due(part)], error, round_)
+            return *self._block(stored, [part for part in parts if round_.is_due(part)], error, round_), None
         if held is not None:
             self._look_again_later(stored, free, round_)
-            return [], [
-                Skip(table=part.name_in(stored.table), reason=reasons.get(part.id) or held, blocked=BlockCode.GUARD)
-                for part in parts
-            ]
+            return (
+                [],
+                [
+                    Skip(table=part.name_in(stored.table), reason=reasons.get(part.id) or held, blocked=BlockCode.GUARD)
+                    for part in parts
+                ],
+                None,
+            )
         jobs: list[Job] = []
         skipped: list[Skip] = []
+        claimed: Task | None = None
         for physical in due:
             reason = reasons[physical.id]
             if reason is not None:
@@ -292,7 +381,13 @@ class Scheduler:
             if round_.patient and monotonic() - round_.began > FRESH_SECONDS and not self._is_untouched(physical):
                 continue
             try:
-                made = self._keeper.create(stored, physical, round_.settings, ends_grace=not round_.patient)
+                begun = self._keeper.begin(
+                    stored,
+                    physical,
+                    round_.settings,
+                    ends_grace=not round_.patient,
+                    claims=round_.claims_of(due),
+                )
             except DatabaseUnavailable:
                 raise
             except Exception as error:
@@ -300,14 +395,16 @@ class Scheduler:
                 jobs += failed
                 skipped += blocked
             else:
-                jobs += [] if made is None else [made]
-        return jobs, skipped
+                jobs += [] if begun.job is None else [begun.job]
+                if begun.task is not None and round_.hands is not None:
+                    round_.hands.take(begun.task, round_.settings, round_.now)
+                else:
+                    claimed = begun.task
+        return jobs, skipped, claimed
 
     @retried
-    def _pass_over(
-        self, stored: StoredPolicy, due: Sequence[PhysicalTable], round_: _Round
-    ) -> Collection[PhysicalTable]:
-        """The leaves among these whose bounds say that no row has expired: they get neither plan nor job."""
+    def _pass_over(self, stored: StoredPolicy, due: Sequence[PhysicalTable], round_: _Round) -> frozenset[int]:
+        """Ids of the leaves among these whose bounds say that no row has expired: they get neither plan nor job."""
         clean, now = self._keeper.without_expired(stored, due)
         if round_.asked is not None and len(clean) == len(due):
             # A person who asks for a run gets a job that says that there was nothing to do.
@@ -316,7 +413,7 @@ class Scheduler:
             with self._catalog.writing(durable=False) as connection:
                 next_at = next_run(stored.policy, round_.settings, after=now)
                 policies.pass_over(connection, clean, clean_at=now, next_run_at=next_at)
-        return frozenset(clean)
+        return frozenset(physical.id for physical in clean)
 
     def _is_untouched(self, physical: PhysicalTable) -> bool:
         with self._catalog.reading() as connection:
@@ -372,25 +469,28 @@ class Scheduler:
             catalog = self._catalog.bind(connection)
             return policy_leaves(engine, connection, table, lambda: policies.policy_tables(catalog) - {stored.table})
 
+    @staticmethod
+    def _has_old_rows(connection: Connection, now: datetime, current: Settings) -> bool:
+        """Is there an ended job, a dead worker or an entry of the ledger to forget?"""
+        before = current.history_retention.subtracted_from(now)
+        old = has_old_rows(connection, jobs_before=before, workers_before=now - WORKER_MEMORY)
+        return old or ledger.is_prunable(connection, current, now)
+
     @retried
     def _forget(self, now: datetime, current: Settings) -> None:
-        before = current.history_retention.subtracted_from(now)
-        with self._catalog.reading() as connection:
-            is_due = has_old_rows(connection, jobs_before=before, workers_before=now - WORKER_MEMORY)
-        if is_due:
-            with self._catalog.writing() as connection:
-                stored_jobs.forget_jobs(connection, before=before)
-                workers.forget_workers(connection, stale_before=now - WORKER_MEMORY)
+        with self._catalog.writing() as connection:
+            stored_jobs.forget_jobs(connection, before=current.history_retention.subtracted_from(now))
+            workers.forget_workers(connection, stale_before=now - WORKER_MEMORY)
+        ledger.prune(self._catalog, current, now)
 
 
-def _is_unsettled(job: Job, stored: StoredPolicy | None, current: Settings, now: datetime) -> bool:
+def _is_unsettled(job: Job, verdict: Verdict) -> bool:
     """Does a job's status say something else than its tasks, or than what was asked of it?"""
-    verdict = judge(job, stored, current, now)
     if job.tasks_finished >= job.tasks_total or verdict.ends:
         return True
     if verdict.goes_on:
         return job.status in (JobStatus.PAUSED, JobStatus.CANCELLING)
-    return (job.status, job.reason) != (verdict.status, verdict.reason)
+    return job.status is not JobStatus.PAUSED
 
 
 def _blocker(stored: StoredPolicy, round_: _Round) -> str | None:

@@ -11,6 +11,9 @@ from typing import ClassVar
 
 from lapse.errors import LapseError
 
+REQUESTS = "requests"
+"""The service that answers what people ask for with the database's own client."""
+
 log = logging.getLogger(__name__)
 
 
@@ -32,6 +35,8 @@ class Service(ABC):
         self.on_failure: Callable[[str], None] = _ignore
         """Told the name of the service after a round that ended with an error."""
         self._thread: Thread | None = None
+        self.is_told = False
+        """Is it woken by others whenever there is something to do?"""
 
     @abstractmethod
     def run_once(self) -> None: ...

@@ -67,16 +67,17 @@ class Supervisor(Service):
 
     def run_once(self) -> None:
         runners = self.running()
-        if not runners and monotonic() - self._beat_at < self._beat_seconds:
+        if not runners:
+            if monotonic() - self._beat_at >= self._beat_seconds:
+                self._beat([])
             return
         with self._catalog.reading() as connection:
             current = settings.load_settings(connection)
             now = self._catalog.engine.now(connection)
-            if runners:
-                mine = {runner.job.policy_id for runner in runners}
-                known = {stored.id: stored for stored in policies.find_policies(connection, mine)}
-                ours = {runner.job.id for runner in runners}
-                found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
+            mine = {runner.job.policy_id for runner in runners}
+            known = {stored.id: stored for stored in policies.find_policies(connection, mine)}
+            ours = {runner.job.id for runner in runners}
+            found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
             if job is None or stored is None or not judge(job, stored, current, now).goes_on:
@@ -90,21 +91,21 @@ class Supervisor(Service):
             # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
             runner.stop()
         self._show_gate(runners, current)
-        self._beat(runners, current)
+        self._beat_seconds = _interval(current)
+        if monotonic() - self._beat_at >= self._beat_seconds:
+            self._beat(runners)
 
     def _show_gate(self, runners: list[TaskRunner], current: Settings) -> None:
         """A gate that stays closed is shown at the tables whose jobs wait at it, until it opens."""
-        shut = self._controller.shut_gate(current.gate_patience.approximate_seconds)
         for runner in runners:
+            shut = self._controller.shut_gate(current.gate_patience.approximate_seconds, runner.job.table)
             if (shut is None) != (runner.shown_gate is None):
                 self._keeper.show_gate(runner.job, shut)
                 runner.shown_gate = None if shut is None else shut.message
 
-    def _beat(self, runners: list[TaskRunner], current: Settings) -> None:
-        self._beat_seconds = current.heartbeat_interval.approximate_seconds / 2
-        if monotonic() - self._beat_at < self._beat_seconds:
-            return
+    def _beat(self, runners: list[TaskRunner]) -> None:
         with self._catalog.writing(durable=False) as connection:
+            self._beat_seconds = _interval(settings.load_settings(connection))
             now = self._catalog.engine.now(connection)
             self._started_at = self._started_at or now
             lost = tasks.beat(connection, [runner.task for runner in runners], now)
@@ -123,3 +124,7 @@ class Supervisor(Service):
         for runner in runners:
             if runner.task.id in lost:
                 runner.stop()
+
+
+def _interval(current: Settings) -> float:
+    return current.heartbeat_interval.approximate_seconds / 2

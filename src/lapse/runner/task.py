@@ -12,18 +12,22 @@ from time import perf_counter
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog
+from lapse.catalog import Catalog, ledger_keys
 from lapse.catalog import tasks as stored_tasks
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
+from lapse.clock import starved_seconds
 from lapse.engines.base import Batch, Deleter, Target
 from lapse.errors import Fenced, Interrupted, LapseError, Locked, Retryable, RowUndeletable, TooSlow
 from lapse.model.job import Counts, Job, PathKind, Task
+from lapse.model.ledger_keys import Noted
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
-from lapse.runner.batching import BatchSizer
+from lapse.runner.batching import BatchSizer, served_seconds
 from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, Listener, LockWait, TaskDone
+from lapse.runner.exports import Exports
+from lapse.runner.jobs import JobKeeper
 from lapse.runner.limiter import Limiter, cap, delete_limits, select_limits
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.retry import retried
@@ -59,6 +63,7 @@ class TaskRunner:
         self,
         *,
         catalog: Catalog,
+        keeper: JobKeeper,
         task: Task,
         job: Job,
         stored: StoredPolicy,
@@ -68,15 +73,21 @@ class TaskRunner:
         controller: Controller,
         locks: LockWatch,
         listener: Listener,
+        exports: Exports,
         learned_size: int | None = None,
     ) -> None:
         self._controller = controller
+        self._exports = exports
         self._locks = locks
         self.urgent = False
         self.shown_gate: str | None = None
         """What the status says about the gate that this task waits at."""
         self.task = task
         self.job = job
+        """As it was when the task was claimed; once the task is done, as it was then."""
+        self.has_ended_job = False
+        """Was it the last of its job? The caller of `run` announces that end."""
+        self._keeper = keeper
         self._catalog = catalog
         self._engine = catalog.engine
         self._listener = listener
@@ -128,7 +139,8 @@ class TaskRunner:
             self._deleter = self._engine.deleter(self._target, self.task.range, self._progress.cursor)
             while not self._stop.is_set():
                 if self._one_batch(self._deleter):
-                    self._write(stored_tasks.finish_task)
+                    self._spend()
+                    self.job, self.has_ended_job = self._keeper.finish(self.job, self.task, self._progress)
                     return Outcome.FINISHED
             self._resign()
         except Fenced:
@@ -140,7 +152,7 @@ class TaskRunner:
 
     def _one_batch(self, deleter: Deleter) -> bool:
         """True when the task is done."""
-        closed = self._controller.stop_reason()
+        closed = self._controller.stop_reason(self.job.table) or self._exports.stop_reason(self.stored)
         if closed is not None:
             self._wait(GATE_SECONDS, closed, Cause.GATE)
             return False
@@ -150,7 +162,7 @@ class TaskRunner:
         if self._stop.is_set():
             self._limiter.refund(self._deletes, limit)
             return False
-        started = perf_counter()
+        started, starved = perf_counter(), starved_seconds()
         batch: Batch | None = None
         try:
             with self._slots:
@@ -164,7 +176,14 @@ class TaskRunner:
                 raise
             self._progress = self._committed()
         self._limiter.refund(self._deletes, limit - (batch.deleted if batch else 0))
-        return batch is not None and self._after(batch, perf_counter() - started, deleter)
+        if batch is None:
+            return False
+        seconds, busy = perf_counter() - started, batch.busy_seconds
+        if self._engine.features.row_locks:
+            # Where all of the database is locked, it is for the whole time, this process's own included.
+            busy = served_seconds(busy, seconds, starved_seconds() - starved)
+        self._sizer.record(batch.selected, busy)
+        return self._after(batch, seconds, deleter)
 
     def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
         self._retries = 0
@@ -172,7 +191,6 @@ class TaskRunner:
         self._locks.over(None)
         self._progress = replace(self._advanced(batch), pause_reason=None)
         self._spend(worked=seconds, locked=batch.locked_seconds)
-        self._sizer.record(batch.selected, batch.busy_seconds)
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None
         self._sweep_deleted += batch.deleted
@@ -189,7 +207,7 @@ class TaskRunner:
 
     def _yield(self, seconds: float, busy: float) -> None:
         """Rest in proportion to the batch, as the controller says."""
-        pause, reason = self._controller.pause_after(seconds, busy, urgent=self.urgent)
+        pause, reason = self._controller.pause_after(seconds, busy, urgent=self.urgent, table=self.job.table)
         if reason is not None:
             self._wait(pause, reason, Cause.YIELD)
 
@@ -213,9 +231,18 @@ class TaskRunner:
         # A table that is dropped cannot be looked at again, so the task ends with it.
         ended = batch.done and self._target.path.kind is PathKind.PARTITION
         save = stored_tasks.finish_task if ended else stored_tasks.save_progress
-        save(self._catalog.bind(connection), self.task, self._advanced(batch))
+        bound = self._catalog.bind(connection)
+        save(bound, self.task, self._advanced(batch))
+        if batch.noted is not None and batch.deleted:
+            self._note_keys(bound, batch.noted, batch.deleted)
         self._saved_at = perf_counter()
         self._shown_reason = self._progress.pause_reason
+
+    def _note_keys(self, connection: Connection, noted: Noted, deleted: int) -> None:
+        if noted.rows != deleted:
+            raise Retryable(f"{deleted} rows were deleted, and the keys of {noted.rows} of them are known: undone")
+        now = self._engine.now(connection)
+        ledger_keys.note(connection, job=self.job.id, table=self.stored.table, noted=noted, now=now)
 
     def _advanced(self, batch: Batch) -> Progress:
         step = Counts(

@@ -50,7 +50,7 @@ def judge(job: Job, stored: StoredPolicy | None, settings: Settings, now: dateti
     if stored is None:
         return Verdict(status=JobStatus.CANCELLED, reason="the policy was removed")
     if job.hold_version != stored.hold_version:
-        return Verdict(status=JobStatus.CANCELLED, reason="what is held was changed")
+        return Verdict(status=JobStatus.CANCELLED, reason="what is held, or archived, was changed")
     if not settings.job_enable:
         return Verdict(status=JobStatus.CANCELLED, reason="tidb_ttl_job_enable is OFF")
     if stored.suspended is not None:

@@ -6,9 +6,10 @@ import logging
 import os
 import socket
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Condition, Event, Lock, Semaphore, Thread
 from time import monotonic
@@ -16,16 +17,20 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from lapse.catalog import Catalog, settings, tasks
+from lapse.catalog import Catalog, ledger_keys, settings, tasks
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import StoredPolicy
 from lapse.errors import Blocked, CatalogTooNew, DatabaseUnavailable, Drift, Fenced, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
+from lapse.model.ledger_keys import Secret
 from lapse.model.settings import AUTO, Settings
+from lapse.model.table import TableName
+from lapse.runner import ledger
 from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, NullListener
+from lapse.runner.exports import Export, Exports
 from lapse.runner.jobs import JobKeeper, stale_before
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.outage import Outage
@@ -33,13 +38,15 @@ from lapse.runner.policy_manager import fingerprint
 from lapse.runner.promise import IN_DANGER
 from lapse.runner.retry import retried
 from lapse.runner.scheduler import Scheduler, Skip, Tick
-from lapse.runner.service import Service
+from lapse.runner.service import REQUESTS, Service
 from lapse.runner.statistics import RowCounter
 from lapse.runner.supervisor import Supervisor
 from lapse.runner.task import Outcome, TaskRunner, TooManyErrors
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 0.2
+HANDOVER_SECONDS = 0.05
+"""How long a job that is about to be created waits for a thread to run it at once."""
 RECLAIM_SECONDS = 10.0
 """Time given to returning space after a run."""
 RECLAIM_TICK_SECONDS = 0.1
@@ -49,7 +56,8 @@ LOCKED_SECONDS = 60.0
 """How long a run waits for a database that another process has locked."""
 SETTINGS_SECONDS = 0.5
 VERSION_SECONDS = 10.0
-"""A catalog that a newer Lapse has upgraded is noticed this soon."""
+"""How often a worker that is not idle asks whether the catalog is still its own; a newer version of it is told by the
+pulse."""
 
 R = TypeVar("R")
 
@@ -67,6 +75,7 @@ class RunResult:
     skipped: tuple[Skip, ...]
     reclaimed_bytes: int = 0
     proposals: tuple[CommentProblem, ...] = ()
+    exports: tuple[Export, ...] = ()
 
     @property
     def deleted(self) -> int:
@@ -74,12 +83,14 @@ class RunResult:
 
     @property
     def complete(self) -> bool:
-        return not self.skipped and all(job.status is JobStatus.FINISHED for job in self.jobs)
+        ended = all(job.status is JobStatus.FINISHED for job in self.jobs)
+        return ended and not self.skipped and not any(each.problem or each.waiting for each in self.exports)
 
     @property
     def failed(self) -> bool:
         blocked = any(skip.blocked is not None and not skip.held for skip in self.skipped)
-        return blocked or any(job.status is JobStatus.FAILED for job in self.jobs)
+        unwritten = any(each.problem for each in self.exports)
+        return blocked or unwritten or any(job.status is JobStatus.FAILED for job in self.jobs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +122,47 @@ class _Left:
         return job is not None
 
 
+class _Handover:
+    """Tasks that were claimed when they were created, on their way from the scheduler to a thread that waits."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+        self._changed = Condition()
+        self._rounds = 0
+        self._waiting = 0
+        self._claims: deque[Claim] = deque()
+
+    def is_free(self) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting > len(self._claims), HANDOVER_SECONDS)
+
+    def take(self, task: Task, settings: Settings, now: datetime) -> None:
+        with self._changed:
+            self._claims.append(Claim(task=task, settings=settings, now=now))
+            self._changed.notify_all()
+
+    def next(self) -> Claim | None:
+        with self._changed:
+            return self._claims.popleft() if self._claims else None
+
+    def announce_round(self) -> None:
+        """There may be tasks to claim."""
+        with self._changed:
+            self._rounds += 1
+            self._changed.notify_all()
+
+    def wait(self, seen: int, *, may_work: bool) -> tuple[int, Claim | None]:
+        """Until there was a round after `seen`, or a task for this thread; an idle worker's threads ask nothing."""
+        with self._changed:
+            self._waiting += may_work
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._rounds != seen or self._stop.is_set() or (may_work and bool(self._claims))
+            )
+            self._waiting -= may_work
+            return self._rounds, self._claims.popleft() if may_work and self._claims else None
+
+
 class Worker:
     def __init__(
         self,
@@ -131,12 +183,12 @@ class Worker:
         self.controller = Controller(catalog, gate_sql)
         self._supervisor = Supervisor(catalog, self.id, self.controller, self._keeper)
         self._counter = RowCounter(catalog, self._keeper, self._supervisor)
+        self._exports = Exports(catalog, self.id)
         self._thread_count = 1
         self._slot_count = 1
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
-        self._looked = Condition()
-        self._rounds = 0
+        self._handover, self._serves = _Handover(self._stop), False
         self._outage = Outage()
         self._failures, self._checked_at, self._reclaiming = 0, monotonic(), False
         self._locks = LockWatch(self._listener, self._engine.clock)
@@ -154,20 +206,9 @@ class Worker:
     def stop(self) -> None:
         """Finish the batches at hand, give the tasks back and return from `run` or `serve`."""
         self._stop.set()
+        self._exports.stop()
         self._supervisor.stop_all()
-        self._announce_round()
-
-    def _announce_round(self) -> None:
-        """There may be tasks to claim."""
-        with self._looked:
-            self._rounds += 1
-            self._looked.notify_all()
-
-    def _wait_for_round(self, seen: int) -> int:
-        """Until there was one after `seen`; an idle worker's threads ask nothing."""
-        with self._looked:
-            self._looked.wait_for(lambda: self._rounds != seen or self._stop.is_set())
-            return self._rounds
+        self._handover.announce_round()
 
     def read_comments(self) -> None:
         """Find policies that were declared in table comments."""
@@ -179,12 +220,20 @@ class Worker:
         self._when_free(self._catalog.install)
         self.start_services()
         try:
-            tick = self._when_free(lambda: self._scheduler.run_once(only=only))
-            ended = tuple(self._work_until_done(list(tick.jobs), tick.settings))
+            self._when_free(lambda: self._exports.finish(only))
+            tick = self._when_free(lambda: self._scheduler.run_once(only=only, claims=only is not None))
+            ended = tuple(self._work_until_done(list(tick.jobs), tick))
+            exports = self._when_free(lambda: self._exports.finish(only))
             reclaimed = self._reclaim(RECLAIM_SECONDS)
         finally:
             self._close()
-        return RunResult(jobs=ended, skipped=tick.skipped, reclaimed_bytes=reclaimed, proposals=tick.proposals)
+        return RunResult(
+            jobs=ended,
+            skipped=tick.skipped,
+            reclaimed_bytes=reclaimed,
+            proposals=tick.proposals,
+            exports=exports,
+        )
 
     def _when_free(self, action: Callable[[], R]) -> R:
         """Try again while another process has locked the whole database, for about as long as a task does."""
@@ -200,6 +249,7 @@ class Worker:
     def serve(self) -> None:
         """Keep running until `stop`; a database that is unreachable is waited for."""
         threads: dict[int, Thread] = {}
+        self._serves = True
         self.start_services(*self.others)
         try:
             while not self._stop.is_set():
@@ -208,6 +258,9 @@ class Worker:
             self.stop()
             for thread in threads.values():
                 thread.join()
+            while (claim := self._handover.next()) is not None:
+                with suppress(LapseError):
+                    self._give_back(claim.task)
             self._close(*self.others)
 
     def look(self, on_round: Callable[[Tick], None]) -> float:
@@ -216,20 +269,25 @@ class Worker:
         `on_round` is told of each, and then there may be tasks to claim. Returns the seconds until the
         next look. Raises CatalogTooNew, and nothing else.
         """
+        left_over = False
         try:
             self._catalog.install()
-            if monotonic() - self._checked_at >= VERSION_SECONDS:
-                self._catalog.check_again()
-                self._checked_at = monotonic()
             if self._reclaiming or not self._scheduler.is_idle():
-                tick = self._scheduler.run_once(patient=True)
+                if monotonic() - self._checked_at >= VERSION_SECONDS:
+                    self._catalog.check_again()
+                    self._checked_at = monotonic()
+                tick = self._scheduler.run_once(patient=True, hands=self._handover if self._serves else None)
                 self._reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
+                ledger.seal_soon(self._catalog)
                 self._go_by(tick.settings)
                 on_round(tick)
-                self._announce_round()
+                self._handover.announce_round()
+                left_over = tick.left_over
+            self._tell_desk()
+            self._exports.look()
             self._failures = 0
             self._outage.over()
-            return TICK_SECONDS
+            return 0.0 if left_over else TICK_SECONDS
         except CatalogTooNew:
             raise
         except DatabaseUnavailable as error:
@@ -247,6 +305,14 @@ class Worker:
             log.exception("the scheduler met an error and tries again")
         self._failures += 1
         return min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
+
+    def _tell_desk(self) -> None:
+        """Requests are looked for with the pulse, where that can be."""
+        for service in self.others:
+            if service.name == REQUESTS:
+                service.is_told = self._scheduler.knows_requests
+                if self._scheduler.has_requests:
+                    service.wake()
 
     @property
     def is_unreachable(self) -> bool:
@@ -285,7 +351,11 @@ class Worker:
 
     def leave(self) -> None:
         """This process works for the database no more."""
+        self._exports.close()
         self._supervisor.leave()
+        # What stays unsealed, as the database cannot be reached, is sealed by the next worker.
+        with suppress(LapseError):
+            ledger.seal(self._catalog)
 
     def _close(self, *others: Service) -> None:
         self.close_services(*others)
@@ -294,11 +364,13 @@ class Worker:
     def work_once(self, jobs: Collection[int] | None = None) -> Job | None:
         """Claim one task and run it here; returns its job as it is then, or None if there was nothing to claim."""
         claimed = self._claim(jobs)
-        if claimed is None:
-            return None
+        return None if claimed is None else self._work_off(claimed)
+
+    def _work_off(self, claimed: Claim) -> Job:
+        """Run a claimed task here; returns its job as it is then."""
         job_id = claimed.task.job_id
         try:
-            outcome = self._work_on(claimed)
+            outcome, runner = self._work_on(claimed)
         except DatabaseUnavailable:
             raise
         except (Blocked, Drift, TooManyErrors) as error:
@@ -308,9 +380,11 @@ class Worker:
         except Exception as error:
             log.exception("task %d of job %d met an error", claimed.task.id, job_id)
             return self._keeper.fail(job_id, error)
-        return self._keeper.settle_if_done(job_id) if outcome is Outcome.FINISHED else self._keeper.settle(job_id)
+        if runner.has_ended_job:
+            self._keeper.announce_end(runner.job)
+        return runner.job if outcome is Outcome.FINISHED else self._keeper.settle(job_id)
 
-    def _work_on(self, claimed: Claim) -> Outcome:
+    def _work_on(self, claimed: Claim) -> tuple[Outcome, TaskRunner]:
         try:
             runner = self._prepare(claimed)
         except LapseError:
@@ -321,8 +395,8 @@ class Worker:
             # Asked to stop between the claim and the watch: `stop` could not know of this runner.
             runner.stop()
         try:
-            with self.controller.at_work():
-                return runner.run()
+            with self.controller.at_work(runner.job.table):
+                return runner.run(), runner
         finally:
             self._supervisor.release(runner)
             self._learned_sizes[runner.job.table_id] = runner.batch_size
@@ -333,12 +407,12 @@ class Worker:
         with suppress(Fenced), self._catalog.writing(durable=False) as connection:
             tasks.resign_task(connection, task, tasks.progress_of(connection, task.id))
 
-    def _work_until_done(self, wanted: list[Job], current: Settings) -> list[Job]:
+    def _work_until_done(self, wanted: list[Job], tick: Tick) -> list[Job]:
         """Work in this thread, and in others as they prove to help, until nothing is left to do."""
         left = _Left(wanted)
         if not left.active:
             return wanted
-        self._go_by(current)
+        self._go_by(tick.settings)
         threads = min(self._thread_count, sum(job.tasks_total for job in wanted))
         helpers = [
             Thread(target=self._help, args=(number, left), name=f"lapse-task-{number}") for number in range(1, threads)
@@ -346,6 +420,8 @@ class Worker:
         for helper in helpers:
             helper.start()
         try:
+            if tick.claimed is not None:
+                left.note(self._work_off(Claim(task=tick.claimed, settings=tick.settings, now=tick.now)))
             while left.active and not self._stop.is_set():
                 if left.note(self.work_once(left.active)):
                     continue
@@ -356,6 +432,8 @@ class Worker:
             left.done.set()
             for helper in helpers:
                 helper.join()
+        if all(job.id in left.ended for job in wanted):
+            return [left.ended[job.id] for job in wanted]
         with self._catalog.reading() as connection:
             return [left.ended.get(job.id) or stored_jobs.get_job(connection, job.id) for job in wanted]
 
@@ -376,16 +454,18 @@ class Worker:
             left.done.wait(IDLE_SECONDS)
 
     def _serve_tasks(self, number: int) -> None:
-        seen = self._rounds
+        seen = 0
         while not self._stop.is_set():
-            while self.may_work(number) and self.work():
+            while (may_work := self.may_work(number)) and self.work():
                 continue
-            seen = self._wait_for_round(seen)
+            seen, handed = self._handover.wait(seen, may_work=may_work)
+            if handed is not None:
+                self.work(handed)
 
-    def work(self) -> bool:
+    def work(self, claimed: Claim | None = None) -> bool:
         """Claim one task and run it here; False if there was none, or an error kept it from being run."""
         try:
-            return self.work_once() is not None
+            return (self.work_once() if claimed is None else self._work_off(claimed)) is not None
         except DatabaseUnavailable as error:
             self._outage.met(error.message)
         except LapseError as error:
@@ -440,20 +520,25 @@ class Worker:
         return known
 
     def _prepare(self, claim: Claim) -> TaskRunner:
-        with self._catalog.reading() as connection:
-            planned = self._keeper.planned(connection, claim.task.job_id, claim.now)
-        job, stored, physical = planned.job, planned.stored, planned.physical
         with self._engine.connection() as connection:
+            planned = self._keeper.planned(connection, claim.task.job_id, claim.now)
+            job, stored, physical = planned.job, planned.stored, planned.physical
+            if job.started_at is None:
+                job = replace(job, status=JobStatus.RUNNING, started_at=claim.now)
             declared = self._keeper.declared(connection, stored, job.table)
             armed = self._keeper.armed(connection, stored)
             if fingerprint(declared) != job.fingerprint:
                 raise Drift(f"table {stored.table} has changed since the job was created")
             timeout = claim.settings.statement_timeout.approximate_seconds
-            target = self._engine.target(
-                connection, declared, job.cutoff, path=job.path, armed=armed, statement_seconds=timeout
-            )
+            target = planned.target
+            if target is None or target.declared is not declared:
+                target = self._engine.target(connection, declared, job.cutoff, path=job.path)
+            target = replace(target, path=job.path, armed=armed, job=job.id, statement_seconds=timeout)
+        if stored.policy.ledger_keys and not self._engine.features.hashes_keys:
+            target = replace(target, secret=self._secret_of(stored.table))
         runner = TaskRunner(
             catalog=self._catalog,
+            keeper=self._keeper,
             task=claim.task,
             job=job,
             stored=stored,
@@ -463,13 +548,21 @@ class Worker:
             controller=self.controller,
             locks=self._locks,
             listener=self._listener,
+            exports=self._exports,
             learned_size=self._learned_sizes.get(job.table_id),
         )
         runner.urgent = planned.behind > IN_DANGER
         runner.shown_gate = physical.blocked_reason if physical and physical.blocked is BlockCode.GATE else None
         return runner
 
+    @retried
+    def _secret_of(self, table: TableName) -> Secret:
+        with self._catalog.writing() as connection:
+            return ledger_keys.secret_of(connection, table)
+
     def _reclaim(self, seconds: float) -> int:
+        if not self._engine.features.returns_space:
+            return 0
         with self._engine.connection() as connection:
             return self._engine.reclaim(connection, seconds)
 

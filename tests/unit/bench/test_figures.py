@@ -75,10 +75,12 @@ def test_key_value_stores_are_told_by_what_they_did() -> None:
         "ratios": {"Lapse / bare": {"put": 0.9}},
         "ratios_of_processor_time": {"Lapse / bare": {"put": 0.8}},
         "purges": {"one row expired": 0.05},
+        "by_turns": {"Lapse": {"put": 0.7, "batch put": 0.9, "get": 0.8, "miss": 1.0, "scan": 0.5}},
     }
     told = page._kv({"found": found, "under": {"cpus": 2, "load_average": 0.0}})
     assert "| bare | 1,000 |  |  | 2,000 |" in told
     assert "| one row expired | 0.05 |" in told
+    assert "| Lapse | 0.70x | 0.90x | 0.80x | 1.00x | 0.50x |" in told
     assert "| Lapse / bare | 0.80x (0.90x) |" in told
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.catalog import jobs, policies
+from lapse.catalog import jobs, new_jobs, policies
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.model.job import Counts, JobStatus, JobSummary, KeyRange, Path, PathKind
+from lapse.model.job import Counts, JobKey, JobStatus, JobSummary, KeyRange, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 from tests.unit.runner.build import NOW
@@ -45,7 +45,7 @@ def begun(
     cutoff: datetime = NOW,
     behind: float = 0.0,
 ) -> int:
-    return jobs.create_job(
+    created = new_jobs.create_job(
         connection,
         table_id=physical.id,
         stored=stored,
@@ -58,11 +58,18 @@ def begun(
         owner="w1",
         behind=behind,
     )
+    return created.job.id
 
 
 def ended(
     connection: Connection, job_id: int, status: JobStatus = JobStatus.FINISHED, *, at: datetime = NOW, **counts: int
 ) -> bool:
     return jobs.finish_job(
-        connection, job_id, status, counts=Counts(**counts), summary=JobSummary(total_rows=7), now=at, reason="done"
+        connection,
+        JobKey.of(jobs.get_job(connection, job_id)),
+        status,
+        counts=Counts(**counts),
+        summary=JobSummary(total_rows=7),
+        now=at,
+        reason="done",
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from lapse.catalog import jobs, tasks
+from lapse.catalog import jobs, schema, tasks
 from lapse.catalog.tasks import Progress
 from lapse.errors import JobExists, NotFound, PolicyConflict
 from lapse.model.job import PAUSED_BY_REQUEST, Counts, JobStatus, KeyRange, PathKind
@@ -107,6 +107,20 @@ def test_starting_is_for_jobs_that_wait_and_is_remembered_from_the_first_time(co
     )
 
 
+def test_another_reason_for_the_same_status_keeps_its_time(connection: Connection) -> None:
+    stored = declared(connection)
+    job_id = begun(connection, stored, tabled(connection, stored)[0])
+
+    def marked(status: JobStatus, reason: str | None, at: datetime) -> tuple[str | None, datetime]:
+        jobs.mark_job(connection, job_id, status, reason, at)
+        row = connection.execute(select(schema.job.c.reason, schema.job.c.changed_at)).one()
+        return row.reason, row.changed_at
+
+    assert marked(JobStatus.PAUSED, "outside the window", ago(minutes=9)) == ("outside the window", ago(minutes=9))
+    assert marked(JobStatus.PAUSED, "paused by request", ago(minutes=5)) == ("paused by request", ago(minutes=9))
+    assert marked(JobStatus.WAITING, None, NOW) == (None, NOW)
+
+
 def test_a_mark_is_for_active_jobs_only(connection: Connection) -> None:
     stored = declared(connection)
     job_id = begun(connection, stored, tabled(connection, stored)[0])
@@ -187,7 +201,7 @@ def test_a_table_without_an_ended_job_has_none(connection: Connection) -> None:
     (physical,) = tabled(connection, stored)
     begun(connection, stored, physical)
     assert jobs.last_jobs(connection) == {}
-    assert jobs.watermark(connection, physical.id) is None
+    assert jobs.before(connection, physical.id) == jobs.Before(watermark=None, held=0)
 
 
 def test_the_watermark_is_the_cutoff_of_the_newest_job_that_finished(connection: Connection) -> None:
@@ -195,7 +209,7 @@ def test_the_watermark_is_the_cutoff_of_the_newest_job_that_finished(connection:
     (physical,) = tabled(connection, stored)
     for hours, status in ((5, JobStatus.FINISHED), (3, JobStatus.FINISHED), (1, JobStatus.INCOMPLETE)):
         ended(connection, begun(connection, stored, physical, cutoff=ago(hours=hours)), status)
-    assert jobs.watermark(connection, physical.id) == ago(hours=3)
+    assert jobs.before(connection, physical.id).watermark == ago(hours=3)
 
 
 def test_held_rows_of_the_job_before(connection: Connection) -> None:

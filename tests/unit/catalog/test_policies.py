@@ -105,7 +105,7 @@ def test_a_policy_goes_with_its_tables_and_its_rate_limits(connection: Connectio
     tabled(connection, gone), tabled(connection, other)
     for name in (f"delete:{gone.id}", f"select:{gone.id}", f"delete:{other.id}", "delete"):
         take(connection, name, 10, 1, NOW)
-    policies.delete_policy(connection, gone.id)
+    policies.delete_policy(connection, gone, reason="", now=NOW)
     assert policies.get_policy(connection, gone.id) is None
     assert only(connection).policy_id == other.id
     left = set(connection.execute(select(schema.rate.c.name)).scalars())
@@ -116,7 +116,7 @@ def test_a_policy_goes_with_its_tables_and_its_rate_limits(connection: Connectio
 
 def test_what_a_policy_is_armed_with_ends_its_suspension(connection: Connection) -> None:
     stored = declared(connection)
-    policies.suspend_policies(connection, BlockCode.DATABASE_COPIED)
+    policies.suspend_policies(connection, BlockCode.DATABASE_COPIED, NOW)
     suspended = policies.get_policy(connection, stored.id)
     assert suspended is not None and suspended.suspended is BlockCode.DATABASE_COPIED
     policies.set_armed(connection, stored.id, '{"table": 2}', "g")

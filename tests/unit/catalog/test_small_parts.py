@@ -68,7 +68,7 @@ def test_a_setting_is_stored_in_its_own_spelling_and_reset(connection: Connectio
     settings.save_setting(connection, "lapse_mode", "whisper", NOW)
     assert settings.stored_texts(connection) == {"lapse_mode": "whisper"}
     assert settings.load_settings(connection).mode == "whisper"
-    assert settings.reset_setting(connection, "Lapse_Mode") == "lapse_mode"
+    assert settings.reset_setting(connection, "Lapse_Mode", NOW) == "lapse_mode"
     assert settings.stored_texts(connection) == {}
 
 
@@ -78,16 +78,16 @@ def test_what_no_setting_can_be_is_refused_and_nothing_is_stored(connection: Con
     with pytest.raises((NotFound, UsageError)):
         settings.save_setting(connection, "lapse_modus", "fast", NOW)
     with pytest.raises((NotFound, UsageError)):
-        settings.reset_setting(connection, "lapse_modus")
+        settings.reset_setting(connection, "lapse_modus", NOW)
     assert settings.stored_texts(connection) == {}
 
 
 def test_a_clock_is_not_trusted_until_it_is(connection: Connection) -> None:
-    assert not settings.trust_clock(connection)
+    assert not settings.trust_clock(connection, NOW)
     settings.hold_clock(connection, "it jumped by a year", NOW)
     settings.hold_clock(connection, "it jumped by two", NOW)
     assert settings.load_settings(connection).clock_hold == "it jumped by two"
-    assert settings.trust_clock(connection)
+    assert settings.trust_clock(connection, NOW)
     assert settings.load_settings(connection).clock_hold is None
 
 
@@ -136,7 +136,7 @@ def test_a_changed_policy_is_felt(connection: Connection, before: Pulse) -> None
 
 def test_a_new_policy_in_the_place_of_another_is_felt(connection: Connection, before: Pulse) -> None:
     (old,) = policies.list_policies(connection)
-    policies.delete_policy(connection, old.id)
+    policies.delete_policy(connection, old, reason="", now=NOW)
     stored = declared(connection)
     policies.take_table(connection, tabled(connection, stored)[0], LATER)
     found = read_pulse(connection, NOW)
@@ -155,7 +155,7 @@ def test_a_setting_is_felt_when_it_is_set_changed_and_reset(connection: Connecti
     first = read_pulse(connection, NOW)
     settings.save_setting(connection, "lapse_mode", "whisper", NOW + timedelta(seconds=1))
     second = read_pulse(connection, NOW)
-    settings.reset_setting(connection, "lapse_mode")
+    settings.reset_setting(connection, "lapse_mode", NOW)
     assert before != first != second != before
     assert read_pulse(connection, NOW) == before
 

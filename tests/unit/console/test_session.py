@@ -48,10 +48,12 @@ def test_what_is_no_cookie(signer: Signer, cookie: str | None) -> None:
 
 
 def test_a_changed_cookie_is_refused(signer: Signer) -> None:
-    name, issued, signature = signer.cookie(signer.start(NOW)).split(".")
-    assert signer.read(f"{name}.{int(issued) + 1}.{signature}", NOW) is None
-    assert signer.read(f"{name}x.{issued}.{signature}", NOW) is None
-    assert signer.read(f"{name}.{issued}.{signature[:-1]}", NOW) is None
+    user, name, issued, signature = signer.cookie(signer.start(NOW, "ann")).split(".")
+    assert signer.read(f"{user}.{name}.{issued}.{signature}", NOW) is not None
+    assert signer.read(f"{user}.{name}.{int(issued) + 1}.{signature}", NOW) is None
+    assert signer.read(f"{user}.{name}x.{issued}.{signature}", NOW) is None
+    assert signer.read(f"{b'bob'.hex()}.{name}.{issued}.{signature}", NOW) is None
+    assert signer.read(f"{user}.{name}.{issued}.{signature[:-1]}", NOW) is None
 
 
 def test_a_form_token_belongs_to_its_session(signer: Signer) -> None:

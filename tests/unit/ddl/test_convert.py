@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lapse.ddl import CONVERT_TARGETS, convert
+from lapse.ddl.convert import CONVERT_TARGETS, convert
 from lapse.errors import InvalidValue, Unsupported
 
 COMMON = "-- it's a script\nINSERT INTO t VALUES (';');\n"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapse.ddl import parse_expression, parse_one, render, render_options
+from lapse.ddl import parse_expression, parse_one
 from lapse.ddl.literal import RESERVED, quote_if_needed
+from lapse.ddl.render import render, render_options
 from lapse.errors import InvalidValue, Unsupported
 from lapse.model.expression import ColumnRef
 from lapse.model.interval import DAY, HOUR, MINUTE, SECOND, Interval

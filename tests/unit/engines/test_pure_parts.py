@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from lapse.engines.base import Declared, Expiring, Survey
+from lapse.engines.base import BoundPolicy, Expiring, Survey
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.endpoint import endpoint_of
 from lapse.engines.planned import becomes_managed, changes_columns, refuse_taken_name, with_managed_column
@@ -25,13 +25,13 @@ from tests.unit.runner.build import NOW
 DAY = interval.parse("1 day", name="x")
 
 
-def declared(policy: Policy | None = None, *columns: str) -> Declared:
+def declared(policy: Policy | None = None, *columns: str) -> BoundPolicy:
     table = Table(
         name=TableName("events", "shop"),
         kind=TableKind.TABLE,
         columns=tuple(Column(name=name, type="datetime") for name in columns or ("at",)),
     )
-    return Declared(table=table, policy=policy or Policy(column="at", interval=DAY))
+    return BoundPolicy(table=table, policy=policy or Policy(column="at", interval=DAY))
 
 
 # Buckets

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lapse.app.policyfile import entry_from_keys
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.querying import expired_now
 from lapse.errors import Unsupported
 from lapse.model.table import Column, Table, TableKind, TableName
@@ -17,14 +17,14 @@ from lapse.runner.policy_manager import bind
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
 
 
-def _declared(types: dict[str, str], **keys: str) -> Declared:
+def _declared(types: dict[str, str], **keys: str) -> BoundPolicy:
     columns = tuple(Column(name=name, type=kind) for name, kind in types.items())
     policy = entry_from_keys("events", keys, place="test").policy
     assert policy is not None
     return bind(Table(name=TableName("events"), kind=TableKind.TABLE, columns=columns), policy)
 
 
-def _sql(backend: str, declared: Declared) -> str:
+def _sql(backend: str, declared: BoundPolicy) -> str:
     return expired_now(backend, declared, NOW, lambda name: f"e.{name}")
 
 

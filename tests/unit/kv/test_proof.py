@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lapse.kv.budget import Budget
+from lapse.kv.options import Budget
 from lapse.kv.slatedb.purge import SlatePurge
 from lapse.kv.url import parse
 

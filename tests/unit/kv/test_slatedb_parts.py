@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from lapse.kv.slatedb.store import Gate
+import lapse.kv
+from lapse.errors import StoreClosed
+from lapse.kv.slatedb.store import Gate, Passage
 from lapse.kv.sync import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
@@ -64,13 +67,62 @@ class TestRunner:
         assert runner.is_closed
         runner.close()
 
+    def test_a_limit_is_told_to_the_coroutine(self) -> None:
+        """Which puts away what it has; another one goes on meanwhile."""
+        runner, log = Runner(), list[str]()
+
+        async def waits() -> None:
+            loop: Any = asyncio.get_running_loop()
+            loop.limit_s = 0.01
+            try:
+                await loop.create_future()
+            finally:
+                loop.limit_s = -1
+                await asyncio.sleep(0.001)
+                log.append("put away")
+
+        with pytest.raises(TimeoutError):
+            runner.run(waits())
+        assert log == ["put away"]
+        assert runner.run(asyncio.sleep(0, "next")) == "next"
+        runner.close()
+        with pytest.raises(StoreClosed):
+            runner.run(waits())
+
+
+def test_a_passage_is_over_with_what_made_it() -> None:
+    """An interrupt of the user may come after it was entered and before it can be left."""
+    gate, runner = Gate(), Runner()
+
+    def lost(passage: Passage) -> None:
+        runner.run(passage.__aenter__())
+
+    lost(gate.beside())
+    lost(gate.alone())
+    assert (gate.is_taken, gate.passing) == (False, set())
+    runner.close()
+
+
+def test_bytes_are_handed_over_whole_and_for_this_store_alone() -> None:
+    from slatedb import uniffi as slatedb
+
+    before = slatedb.Db.put, dict(slatedb.Db.put.__globals__)
+    with lapse.kv.open("slatedb:memory:") as store:
+        rows = {b"%d" % size: bytes(number % 256 for number in range(size)) for size in (0, 1, 17, 255, 256, 70_000)}
+        for key, value in rows.items():
+            store.put(key, value)
+            store.put(b"ttl" + key, value, ttl="1 hour")
+        store.put_many([(b"many" + key, value) for key, value in rows.items()])
+        assert all(store.get(kind + key) == value for key, value in rows.items() for kind in (b"", b"ttl", b"many"))
+    assert before == (slatedb.Db.put, slatedb.Db.put.__globals__)
+
 
 def test_the_gate_lets_one_alone_and_others_together() -> None:
     async def run() -> list[str]:
         gate, log = Gate(), list[str]()
 
         async def plain(name: str) -> None:
-            async with gate:
+            async with gate.beside():
                 log.append(f"{name} in")
                 await asyncio.sleep(0.01)
                 log.append(f"{name} out")

@@ -17,12 +17,14 @@ from lapse.catalog.settings import load_settings
 from lapse.catalog.tasks import TaskState
 from lapse.clock import ManualClock
 from lapse.engines.base import Batch, Checkpoint, Deleter, Engine, Target
-from lapse.model.job import Job, KeyRange, PathKind, Task
+from lapse.model.job import Counts, Job, KeyRange, PathKind, Task
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 from lapse.runner import lockwatch as lockwatch_module
 from lapse.runner import task as task_module
 from lapse.runner.controller import Controller
 from lapse.runner.events import BatchDone, Cause, LockWait, NullListener, TaskDone
+from lapse.runner.exports import Exports
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.lockwatch import LockWatch
 from lapse.runner.scheduler import Scheduler
@@ -116,19 +118,21 @@ class Calm(Controller):
     rest = 0.0
     seconds_per_batch = 1.0
 
-    def stop_reason(self) -> str | None:
+    def stop_reason(self, table: TableName | None = None) -> str | None:
         return self.closed
 
     def batch_seconds(self) -> float:
         return self.seconds_per_batch
 
-    def shut_gate(self, patience: float) -> Any:
+    def shut_gate(self, patience: float, table: TableName | None = None) -> Any:
         return self.shut
 
     def allowed_tasks(self, wanted: int) -> int:
         return wanted if self.allowed is None else self.allowed
 
-    def pause_after(self, seconds: float, busy: float, *, urgent: bool = False) -> tuple[float, str | None]:
+    def pause_after(
+        self, seconds: float, busy: float, *, urgent: bool = False, table: TableName | None = None
+    ) -> tuple[float, str | None]:
         return (self.rest, "yielding") if self.rest else (0.0, None)
 
 
@@ -185,6 +189,7 @@ class Rig:
             target = replace(target, path=replace(target.path, kind=path))
         return TaskRunner(
             catalog=self.catalog,
+            keeper=self.keeper,
             task=task,
             job=job,
             stored=stored,
@@ -194,6 +199,7 @@ class Rig:
             controller=self.controller,
             locks=self.locks,
             listener=self.heard,
+            exports=Exports(self.catalog, "rig"),
         )
 
     def _open(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
@@ -209,6 +215,11 @@ class Rig:
             return next(
                 each for each in tasks.task_states(connection, [task.job_id])[task.job_id] if each.task.id == task.id
             )
+
+    def counts(self, runner: TaskRunner) -> Counts:
+        """Of its job, which has no other task, and may have ended with it."""
+        with self.catalog.reading() as connection:
+            return jobs.get_job(connection, runner.task.job_id).counts
 
     def write(self, action: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """One function of the catalog, in a transaction of its own."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lapse.clock import starved_seconds
 from lapse.model.policy import Policy
-from lapse.runner.batching import MAX_ROWS, MIN_ROWS, WARM_UP, BatchSizer
+from lapse.runner.batching import MAX_ROWS, MIN_ROWS, WARM_UP, BatchSizer, served_seconds
 from tests.unit.runner.build import settings
 
 TARGET = 0.02
@@ -24,6 +25,29 @@ def work(found: BatchSizer, rows_per_second: float, statements: int) -> int:
 @pytest.mark.parametrize("rows_per_second", [20_000, 100_000, 1_000_000])
 def test_the_size_settles_at_what_the_target_time_allows(rows_per_second: int) -> None:
     assert work(sizer(), rows_per_second, 60) == pytest.approx(rows_per_second * TARGET, rel=0.05)
+
+
+def test_waiting_for_a_processor_of_this_machine_is_not_the_servers_time() -> None:
+    assert served_seconds(0.4, 1.0, 0.5) == pytest.approx(0.2)
+    assert served_seconds(0.4, 1.0, 0.0) == 0.4
+    # A clock of the kernel's that is behind, or ahead, makes no statement quicker than it can be.
+    assert 0 < served_seconds(0.4, 1.0, 2.0) < 0.1 and served_seconds(0.4, 1.0, -1.0) == 0.4
+
+
+def test_how_long_a_thread_has_waited_for_a_processor_only_grows() -> None:
+    before = starved_seconds()
+    assert 0.0 <= before <= starved_seconds()
+
+
+def test_one_slow_statement_in_ten_does_not_make_batches_small() -> None:
+    """Each has a fixed cost, as on a server that is asked over a network."""
+    found, rate = sizer(start=100), 100_000.0
+    sizes = []
+    for number in range(200):
+        slow = 50.0 if number % 10 == 0 else 1.0
+        found.record(found.size, slow * (0.1 * TARGET + found.size / rate))
+        sizes.append(found.size)
+    assert sorted(sizes[20:])[len(sizes) // 4] > 0.25 * rate * TARGET
 
 
 def test_a_server_that_becomes_slow_is_given_less_within_a_few_statements() -> None:

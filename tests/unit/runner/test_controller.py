@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from lapse.clock import ManualClock
 from lapse.engines.base import Gauge
 from lapse.model.blocked import BlockCode
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 from lapse.runner import controller as module
-from lapse.runner.controller import CURRENT_SECONDS, HEAD_START, URGENT_DUTY, Controller
+from lapse.runner.controller import CURRENT_SECONDS, HEAD_START, LEAST_RESTRAINT, URGENT_DUTY, Controller
 from tests.unit.runner.build import NOW
 
 
@@ -189,3 +191,103 @@ def test_a_query_of_the_users_is_a_gate(database: Lapse, server: Server, sql: st
     controller = Controller(database.catalog, sql)
     controller.run_once()
     assert (controller.stop_reason() is not None) is is_closed
+
+
+def _strained(server: Server, *, application: float | None, own: float, **fields: Any) -> None:
+    server.gauges = [
+        Gauge(name="foreground", value=application, soft=1.0, application=True),
+        Gauge(name="dirty pages", value=own, soft=0.75, stop=0.9, own=True, **fields),
+    ]
+
+
+def test_what_lapse_itself_raises_counts_only_beside_an_application(controller: Controller, server: Server) -> None:
+    _strained(server, application=0.0, own=0.95)
+    controller.run_once()
+    assert controller.stop_reason() is None
+    assert controller.pause_after(0.1, 0.1) == (0.0, None)
+    assert controller.batch_seconds() == controller._catalog.engine.features.target_seconds
+    assert (controller.readings[1].pressure > 1, controller.readings[1].counts) == (True, False)
+    _strained(server, application=1.0, own=0.95)
+    controller.run_once()
+    assert controller.stop_reason() == "gate: dirty pages 0.95 of 0.9"
+
+
+def test_it_counts_where_it_cannot_be_told_whether_an_application_is_there(
+    controller: Controller, server: Server
+) -> None:
+    _strained(server, application=None, own=0.95, note="GRANT PROCESS")
+    controller.run_once()
+    assert controller.stop_reason() == "gate: dirty pages 0.95 of 0.9"
+    server.gauges = server.gauges[1:]
+    controller.run_once()
+    assert controller.stop_reason() == "gate: dirty pages 0.95 of 0.9"
+
+
+def test_the_share_shrinks_until_the_log_is_below_its_limit_and_comes_back(
+    controller: Controller, server: Server
+) -> None:
+    """The log that is written follows the share; four times too much of it at the gentle share."""
+    gentle = controller._catalog.engine.features.gentle_share
+    share, seen = gentle, []
+    for _ in range(20):
+        _strained(server, application=1.0, own=0.75 * 4 * share / gentle)
+        server.gauges = [server.gauges[0], replace(server.gauges[1], stop=float("inf"))]
+        server.passed += 1.0
+        controller.run_once()
+        share = 0.1 / (pause_after(controller) + 0.1)
+        seen.append(share / gentle)
+    assert min(seen[5:]) > 0.2 and max(seen[5:]) < 0.3
+    for _ in range(30):
+        _strained(server, application=1.0, own=0.0)
+        server.passed += 1.0
+        controller.run_once()
+    assert pause_after(controller) == pytest.approx(0.1 / gentle - 0.1)
+
+
+def test_the_share_does_not_shrink_for_an_application_that_may_not_be_there(
+    controller: Controller, server: Server
+) -> None:
+    gentle = controller._catalog.engine.features.gentle_share
+    for _ in range(50):
+        _strained(server, application=None, own=0.89, note="GRANT PROCESS")
+        controller.run_once()
+    assert pause_after(controller) == pytest.approx(0.1 / gentle - 0.1)
+
+
+def test_the_share_never_shrinks_to_nothing(controller: Controller, server: Server) -> None:
+    gentle = controller._catalog.engine.features.gentle_share
+    for _ in range(50):
+        _strained(server, application=1.0, own=0.89)
+        controller.run_once()
+    assert pause_after(controller) == pytest.approx(0.1 / (gentle * LEAST_RESTRAINT) - 0.1)
+
+
+def test_a_gate_of_one_table_holds_for_no_other(controller: Controller, server: Server) -> None:
+    events, logs = TableName("events"), TableName("logs")
+    server.load(25.0, table=events, settings=("lapse_vacuum_debt_limit",))
+    controller.run_once()
+    server.passed += 61.0
+    assert controller.stop_reason(events) == "gate: active sessions of events 25 of 20"
+    assert controller.shut_gate(60.0, events) is not None
+    assert (controller.stop_reason(logs), controller.shut_gate(60.0, logs)) == (None, None)
+    server.load(10.0, table=events)
+    controller.run_once()
+    assert controller.pause_after(0.1, 0.1, table=events)[1] == "yielding: active sessions of events 10 of 10"
+    assert controller.pause_after(0.1, 0.1, table=logs) == (0.0, None)
+    assert controller.allowed_tasks(5) == HEAD_START
+
+
+def test_the_tables_at_work_are_looked_at(
+    controller: Controller, database: Lapse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[TableName]] = []
+
+    def read(connection: Connection, settings: Settings, names: set[TableName]) -> list[Gauge]:
+        asked.append(names)
+        return []
+
+    monkeypatch.setattr(database.engine, "table_gauges", read)
+    with controller.at_work(TableName("events")), controller.at_work(TableName("events")):
+        controller.run_once()
+    controller.run_once()
+    assert asked == [{TableName("events")}]

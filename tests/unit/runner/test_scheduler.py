@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lapse.app import Lapse
-from lapse.catalog import jobs, tasks
+from lapse.catalog import jobs, policies, tasks
 from lapse.catalog.tasks import Progress
 from lapse.clock import ManualClock
-from lapse.errors import Fenced
+from lapse.errors import Blocked, Fenced
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Counts, JobStatus, Task
+from lapse.model.job import PAUSED_BY_REQUEST, Counts, JobStatus, Task
 from lapse.model.policy import PAUSED_BY_POLICY
 from lapse.model.statement import JobAction
 from lapse.runner.events import NullListener
@@ -128,6 +128,38 @@ def test_what_was_asked_of_a_job_is_settled_in_the_next_round(scheduler: Schedul
     database.control(job.id, JobAction.CANCEL)
     assert scheduler.run_once().jobs == ()
     assert database.job(job.id).job.status is JobStatus.CANCELLED
+
+
+def test_a_paused_job_says_the_reason_of_now(scheduler: Scheduler, database: Lapse) -> None:
+    (job,) = scheduler.run_once().jobs
+    database.execute("ALTER TABLE events SET (ttl_pause = 'on')")
+    assert [each.reason for each in scheduler.run_once().jobs] == [PAUSED_BY_POLICY]
+    database.control(job.id, JobAction.PAUSE)
+    database.execute("ALTER TABLE events SET (ttl_pause = 'off')")
+    assert [each.reason for each in scheduler.run_once().jobs] == [PAUSED_BY_REQUEST]
+
+
+def test_a_block_is_news_when_its_code_or_what_this_process_saw_is_another(
+    scheduler: Scheduler, database: Lapse
+) -> None:
+    keeper = JobKeeper(database.catalog, "w1", NullListener())
+    (stored,) = database.policies()
+
+    def recorded(code: BlockCode, why: str) -> bool:
+        with database.catalog.reading() as connection:
+            (physical,) = policies.list_tables(connection, stored.id)
+        return keeper.block(stored, physical, Blocked(code, why), always=False) is not None
+
+    told = [
+        recorded(code, why)
+        for code, why in (
+            (BlockCode.PRIVILEGE, "no right on a"),
+            (BlockCode.PRIVILEGE, "no right on a"),
+            (BlockCode.PRIVILEGE, "no right on b"),
+            (BlockCode.LOCKED, "no right on b"),
+        )
+    ]
+    assert told == [True, False, True, True]
 
 
 def test_one_claim_wins(scheduler: Scheduler, database: Lapse) -> None:

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection
 
-from lapse.catalog import tasks
+from lapse.catalog import jobs, tasks
 from lapse.catalog.tasks import Progress
 from lapse.engines.base import Batch, Checkpoint
 from lapse.errors import BadData, Fenced, Interrupted, Locked, Retryable, RowUndeletable, TooSlow
-from lapse.model.job import Counts, PathKind, Task, TaskStatus
+from lapse.model.job import Counts, JobStatus, PathKind, Task, TaskStatus
 from lapse.runner.events import Cause
 from lapse.runner.task import ERRORS_MIN_ROWS, GATE_SECONDS, MAX_RETRIES, SAVE_SECONDS, Outcome, TooManyErrors
 from tests.unit.runner.rig import Rig, Step, rolled_back, unseen_commit, without_checkpoint
@@ -39,9 +39,11 @@ def _declared(rig: Rig) -> None:
 def test_batches_add_up_and_the_task_is_finished(rig: Rig) -> None:
     runner = rig.runner(deleted(3, "a"), deleted(2, "b", held=1), DONE)
     assert runner.run() is Outcome.FINISHED
-    state = rig.state(runner.task)
-    assert (state.task.status, state.task.counts) == (
-        TaskStatus.FINISHED,
+    job = rig.read(jobs.get_job, runner.task.job_id)
+    assert (runner.job, runner.has_ended_job) == (job, True)
+    assert (job.status, job.tasks_finished, job.counts) == (
+        JobStatus.FINISHED,
+        1,
         Counts(selected=5, deleted=5, held=1, batches=2),
     )
     assert [event.batch.deleted for event in rig.heard.batches] == [3, 2, 0]
@@ -58,13 +60,13 @@ def test_a_new_task_begins_at_its_start_and_one_given_back_at_its_cursor(rig: Ri
     second = rig.runner(DONE, task=rig.claim("w2"))
     assert second.run() is Outcome.FINISHED
     assert [cursor for _, cursor in rig.opened] == [None, "b"]
-    assert rig.state(second.task).task.counts.deleted == 4
+    assert rig.counts(second).deleted == 4
 
 
 def test_a_batch_that_rolled_back_is_not_counted(rig: Rig) -> None:
     runner = rig.runner(rolled_back(rig, deleted(100, "x"), Retryable("deadlock")), deleted(3, "a"), DONE)
     assert runner.run() is Outcome.FINISHED
-    assert rig.state(runner.task).task.counts == Counts(selected=3, deleted=3, batches=1)
+    assert rig.counts(runner) == Counts(selected=3, deleted=3, batches=1)
 
 
 def test_a_commit_whose_answer_was_lost_is_counted_once(rig: Rig) -> None:
@@ -111,9 +113,14 @@ def test_where_the_time_went_is_written_down(rig: Rig) -> None:
     rig.controller.rest = 3.0
     runner = rig.runner(work, DONE)
     runner.run()
-    with rig.catalog.reading() as connection:
-        spent = tasks.spent(connection, runner.job.id)
-    assert (spent.worked, spent.locked, spent.waited, spent.lasted) == (2.0, 0.5, 3.0, 5.0)
+    spent = runner.job.summary
+    assert spent is not None
+    assert (spent.select_seconds, spent.delete_seconds, spent.waited_seconds, spent.task_seconds) == (
+        1.5,
+        0.5,
+        3.0,
+        5.0,
+    )
     assert spent.waits == {"yield": 3.0}
     assert rig.heard.ended[0].seconds == 5.0
 
@@ -189,7 +196,7 @@ def test_a_closed_gate_stops_everything_and_says_why(rig: Rig) -> None:
     runner = rig.runner(deleted(1), DONE)
     assert runner.run() is Outcome.FINISHED
     assert shown == ["gate: replication lag 90s of 60s"] * 2
-    assert rig.state(runner.task).pause_reason is None
+    assert rig.read(jobs.get_job, runner.task.job_id).waiting_for is None
 
 
 def test_short_waits_are_not_written_down(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +235,9 @@ def test_a_row_that_cannot_go_is_isolated_by_halving_and_passed(rig: Rig, error:
     runner.run()
     assert rig.deleter.limits == [8, 4, 2, 8, 8, 4, 2, 1, 8, 8]
     assert rig.deleter.skipped == 1
-    state = rig.state(runner.task)
-    assert state.task.counts == Counts(selected=8, deleted=7, held=1, errors=1, batches=4)
-    assert state.last_error == error.args[0]
+    assert rig.counts(runner) == Counts(selected=8, deleted=7, held=1, errors=1, batches=4)
+    assert runner.job.summary is not None
+    assert runner.job.summary.scan_task_err == error.args[0]
 
 
 def test_the_size_that_the_next_task_learns_is_the_one_before_isolating(rig: Rig) -> None:
@@ -272,13 +279,13 @@ def test_skipped_rows_get_one_more_sweep(rig: Rig) -> None:
     runner = rig.runner(deleted(2, skipped=3), DONE, deleted(1, skipped=2), DONE)
     assert runner.run() is Outcome.FINISHED
     assert rig.deleter.restarts == 1
-    assert rig.state(runner.task).task.counts == Counts(selected=3, deleted=3, skipped=2, batches=2)
+    assert rig.counts(runner) == Counts(selected=3, deleted=3, skipped=2, batches=2)
 
 
 def test_held_rows_get_none_where_deleting_cannot_have_freed_them(rig: Rig) -> None:
     runner = rig.runner(deleted(2, held=3), DONE)
     assert runner.run() is Outcome.FINISHED
-    assert (rig.deleter.restarts, rig.state(runner.task).task.counts.held) == (0, 3)
+    assert (rig.deleter.restarts, rig.counts(runner).held) == (0, 3)
 
 
 def test_held_rows_of_a_table_that_refers_to_itself_get_sweeps_while_something_goes(rig: Rig) -> None:
@@ -290,7 +297,7 @@ def test_held_rows_of_a_table_that_refers_to_itself_get_sweeps_while_something_g
     runner = rig.runner(deleted(2, held=3), DONE, deleted(1, held=2), DONE, Batch(selected=2, held=2, cursor="z"), DONE)
     assert runner.run() is Outcome.FINISHED
     assert rig.deleter.restarts == 2
-    assert rig.state(runner.task).task.counts == Counts(selected=5, deleted=3, held=2, batches=3)
+    assert rig.counts(runner) == Counts(selected=5, deleted=3, held=2, batches=3)
 
 
 # Errors

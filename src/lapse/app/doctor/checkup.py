@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from lapse._version import __version__
+from lapse.app.archiving import file_orphans, orphans
 from lapse.app.doctor.finding import Finding, Level
-from lapse.catalog import Catalog, policies, settings, workers
+from lapse.catalog import Catalog, ledger, policies, settings, workers
 from lapse.ddl import parse_comment_policy
 from lapse.engines.base import TableComment
 from lapse.errors import LapseError
@@ -19,21 +20,47 @@ CLOCK_TOLERANCE = timedelta(seconds=5)
 """Jobs go by the database's clock; people and logs by that of their own machine."""
 _LOOKS_LIKE_TTL = re.compile(r"\bttl\w*\s*[:=]|\bttl\b|\bexpire(s|d)?\s+after\b|\bretention\b", re.IGNORECASE)
 SERVER = "server"
+PRUNED_WITHIN = timedelta(days=1)
 
 
 def check_up(catalog: Catalog) -> Iterator[Finding]:
     engine = catalog.engine
     with catalog.reading() as connection:
         yield from _clocks(catalog, connection)
+        yield from _ledger(catalog, connection)
+        if not catalog.has_client(connection):
+            missing = engine.client_advice(connection)
+            yield Finding(level=Level.ADVICE, subject=SERVER, text=missing.text, fix=missing.statement)
         yield from _comments(engine.comments(connection))
         yield from _versions([row.version for row in workers.list_workers(connection)])
-        declared = {stored.table for stored in policies.list_policies(connection)}
-        for table, advice in engine.undeclared(connection, declared).items():
-            yield Finding(level=Level.ADVICE, subject=str(table), text=advice.text, fix=advice.statement)
+        yield from _archives(catalog, connection)
+        declared = policies.list_policies(connection)
         if declared:
             yield from _blind_spots(catalog, connection)
             for advice in engine.excess_privileges(connection):
                 yield Finding(level=Level.ADVICE, subject=SERVER, text=advice.text, fix=advice.statement)
+    yield from _files(catalog)
+
+
+def _archives(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
+    for archive, table in orphans(catalog, connection):
+        yield Finding(
+            level=Level.ADVICE,
+            subject=str(archive),
+            text=f"an archive of table {table} that no policy names any more; its rows stay until they are removed",
+            fix=f"lapse restore URL {table}, or DROP TABLE {archive}",
+        )
+
+
+def _files(catalog: Catalog) -> Iterator[Finding]:
+    """What is left of a crash goes by itself with the next export; nothing else of an archive is ever removed here."""
+    for each in file_orphans(catalog):
+        yield Finding(
+            level=Level.PROBLEM if each.is_loss else Level.ADVICE,
+            subject=f"{each.destination}/{each.path}" if each.path else each.destination,
+            text=each.problem,
+            fix=each.fix,
+        )
 
 
 def _clocks(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
@@ -48,6 +75,21 @@ def _clocks(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
             subject=SERVER,
             text=f"the database's clock is {abs(ahead).total_seconds():.0f} s {way} this machine's; rows expire by it",
             fix="timedatectl set-ntp true, on whichever machine is wrong",
+        )
+
+
+def _ledger(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
+    """Workers remove what is too old every round, if they may."""
+    retention = settings.load_settings(connection).ledger_retention
+    if retention is None:
+        return
+    before = retention.subtracted_from(catalog.engine.now(connection)) - PRUNED_WITHIN
+    if ledger.has_older(connection, before):
+        yield Finding(
+            level=Level.ADVICE,
+            subject="ledger",
+            text=f"entries older than lapse_ledger_retention ({retention}) stay: workers may not remove them",
+            fix="lapse run URL, as the owner of the catalog",
         )
 
 

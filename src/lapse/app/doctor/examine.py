@@ -8,13 +8,13 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from lapse.app.doctor.checkup import check_up
+from lapse.app.doctor.checkup import SERVER, check_up
 from lapse.app.doctor.finding import Finding, Level
 from lapse.app.health import PolicyHealth
 from lapse.app.observer import Observer
 from lapse.catalog import jobs, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.base import Declared, Engine
+from lapse.engines.base import BoundPolicy, Engine
 from lapse.errors import (
     Blocked,
     CatalogMissing,
@@ -107,6 +107,7 @@ class Doctor:
             if findings:
                 return findings
             raise
+        findings += self._client(repair=repair)
         findings += self._strays(repair=repair)
         with self._observer.observe() as seen:
             healths = {health.stored.id: health for health in seen.healths}
@@ -124,6 +125,19 @@ class Doctor:
             health = healths.get(stored.id)
             findings += found if health is None else _with_verdict(health, found, has_workers=has_workers)
         return _ranked(findings)
+
+    def _client(self, *, repair: bool) -> Iterator[Finding]:
+        """The catalog says that it is all there, and a dump may have left a part of it out."""
+        with self._catalog.reading() as connection:
+            known = self._catalog.has_client(connection)
+            missing = self._engine.missing_client_parts(connection) if known else []
+        if missing:
+            text = (
+                f"procedures for the database's own client are missing: {', '.join(missing)};"
+                " a dump that is made without --routines leaves them out"
+            )
+            fixed = repair and self._catalog.repair_client()
+            yield Finding(level=Level.PROBLEM, subject=SERVER, text=text, fix="lapse doctor URL --repair", fixed=fixed)
 
     def _strays(self, *, repair: bool) -> Iterator[Finding]:
         """Partitions that a job has detached and that no job will drop any more."""
@@ -148,7 +162,7 @@ class Doctor:
         try:
             with self._engine.connection() as connection:
                 table = self._engine.describe(connection, problem.table)
-                lacking = self._engine.privileges(connection, Declared(table=table, policy=problem.policy))
+                lacking = self._engine.privileges(connection, BoundPolicy(table=table, policy=problem.policy))
         except DatabaseError as error:
             return error.hint
         return " ".join(advice.statement for advice in lacking if advice.statement) or None
@@ -187,7 +201,7 @@ class Doctor:
         )
 
     def _examine_table(
-        self, connection: Connection, stored: StoredPolicy, declared: Declared, *, repair: bool
+        self, connection: Connection, stored: StoredPolicy, declared: BoundPolicy, *, repair: bool
     ) -> Iterator[Finding]:
         subject = str(stored.table)
         lacking = self._engine.privileges(connection, declared)
@@ -231,7 +245,7 @@ class Doctor:
         days = jobs.deleted_per_day(self._catalog.bind(connection), since=since).get(stored.id, {})
         return sum(days.values()) / RATE_DAYS
 
-    def _reinstall(self, stored: StoredPolicy, declared: Declared, missing: list[str], *, repair: bool) -> Finding:
+    def _reinstall(self, stored: StoredPolicy, declared: BoundPolicy, missing: list[str], *, repair: bool) -> Finding:
         text = f"missing in the database: {', '.join(missing)}"
         if repair:
             try:
@@ -247,7 +261,7 @@ class Doctor:
         )
 
 
-def _implausible_times(engine: Engine, connection: Connection, declared: Declared) -> Iterator[Finding]:
+def _implausible_times(engine: Engine, connection: Connection, declared: BoundPolicy) -> Iterator[Finding]:
     """Do the times in a table look like times? A wrong unit expires everything at once, or nothing ever. A large table
     is not scanned."""
     now = engine.now(connection)
@@ -274,7 +288,7 @@ def _implausible_times(engine: Engine, connection: Connection, declared: Declare
         )
 
 
-def _by_partition(engine: Engine, connection: Connection, declared: Declared) -> Iterator[Declared]:
+def _by_partition(engine: Engine, connection: Connection, declared: BoundPolicy) -> Iterator[BoundPolicy]:
     for leaf in engine.leaves(connection, declared.table):
         name = leaf.name.partition
         policy = declared.policy if name is None else declared.policy.for_partition(name)

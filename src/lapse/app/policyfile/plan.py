@@ -14,16 +14,16 @@ from lapse.app.nearby import suggesting_tables
 from lapse.app.policyfile.reading import PolicyFile, TableEntry
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.ddl import render
 from lapse.ddl.names import parse_table_name
-from lapse.ddl.render import table_name
-from lapse.engines.base import Declared, Expiring
+from lapse.ddl.render import render, table_name
+from lapse.engines.base import BoundPolicy, Expiring
 from lapse.errors import LapseError, TableNotFound, Unsupported
 from lapse.model import parameters
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
+from lapse.runner import destination
 from lapse.runner.guard import blocker_of
-from lapse.runner.policy_manager import PolicyManager, bind
+from lapse.runner.policy_manager import PolicyManager, as_stored, bind
 
 
 class Action(StrEnum):
@@ -118,7 +118,8 @@ class Planner:
                     continue
                 if change is not None:
                     changes.append(change)
-            gone = [stored for stored in known if stored.table in left and stored.source != policies.COMMENT]
+            elsewhere = (policies.COMMENT, policies.ARCHIVE)
+            gone = [stored for stored in known if stored.table in left and stored.source not in elsewhere]
         if prune:
             changes += [_removal(stored, f"{file.path.name}: not mentioned") for stored in gone]
         return Plan(
@@ -163,14 +164,14 @@ class Planner:
         for entry in file.tables:
             table = full.get(names[entry.name]) if entry.name in names else None
             stored = None if table is None else known.get(table)
-            if table is not None and stored is not None and _wanted(entry, stored) == stored.policy:
+            if table is not None and stored is not None and _wanted(entry, stored, table) == stored.policy:
                 found[entry.name] = table
         return found
 
     def _change(
         self, connection: Connection, entry: TableEntry, table: Table, stored: StoredPolicy | None, now: datetime
     ) -> Change | None:
-        wanted, before = _wanted(entry, stored), stored.policy if stored else None
+        wanted, before = _wanted(entry, stored, table.name), stored.policy if stored else None
         if wanted is None:
             return None if stored is None else _removal(stored, entry.place)
         if wanted == before:
@@ -180,6 +181,7 @@ class Planner:
         declared = bind(table, wanted, stored.holds if stored else ())
         with self._engine.one_look(connection):
             self._engine.check(connection, declared, before)
+            destination.check(self._engine, connection, declared, before)
             first_run = self._first_run(connection, declared, before, now)
         return Change(
             action=Action.CREATE if before is None else Action.CHANGE,
@@ -193,7 +195,7 @@ class Planner:
         )
 
     def _first_run(
-        self, connection: Connection, declared: Declared, before: Policy | None, now: datetime
+        self, connection: Connection, declared: BoundPolicy, before: Policy | None, now: datetime
     ) -> FirstRun | None:
         policy, table = declared.policy, declared.table
         if before is not None and policy.same_expiry(before):
@@ -215,11 +217,12 @@ class Planner:
         )
 
 
-def _wanted(entry: TableEntry, stored: StoredPolicy | None) -> Policy | None:
+def _wanted(entry: TableEntry, stored: StoredPolicy | None, table: TableName) -> Policy | None:
     """What the file asks for; None is no policy."""
-    if entry.policy is None or stored is None or not entry.keeps_pause:
-        return entry.policy
-    return replace(entry.policy, pause=stored.policy.pause)
+    if entry.policy is None:
+        return None
+    wanted = as_stored(entry.policy, table)
+    return replace(wanted, pause=stored.policy.pause) if stored is not None and entry.keeps_pause else wanted
 
 
 def _told(error: LapseError) -> str:

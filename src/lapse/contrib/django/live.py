@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.expressions import Expression
 
 if TYPE_CHECKING:
-    from lapse.engines.base import Declared
+    from lapse.engines.base import BoundPolicy
 
 
 class Expired(Expression):
@@ -57,7 +57,7 @@ class LiveManager(models.Manager):
         return super().get_queryset().filter(~models.Q(Expired(model)))
 
 
-def _declared(model: Any, connection: Any) -> Declared:
+def _declared(model: Any, connection: Any) -> BoundPolicy:
     from lapse.model.table import Column, Table, TableKind, TableName
     from lapse.runner.policy_manager import bind
 

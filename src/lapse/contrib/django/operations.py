@@ -100,7 +100,7 @@ def set_ttl(schema_editor: Any, model: Any, ttl: Ttl | None) -> None:
     """Make `ttl` the policy of a model's table, or leave it none; with `sqlmigrate`, say so."""
     from lapse.contrib.django.catalog import table_name
     from lapse.contrib.django.database import migrating
-    from lapse.ddl import render
+    from lapse.ddl.render import render
     from lapse.ddl.render import table_name as written_name
 
     connection, table = schema_editor.connection, table_name(model._meta.db_table)

@@ -78,6 +78,7 @@ def apply(sender: Any, using: str, **kwargs: Any) -> None:
 def _put(connection: Any, wanted: dict[Any, Ttl]) -> None:
     from lapse.catalog import policies
     from lapse.contrib.django.database import migrating
+    from lapse.runner.policy_manager import as_stored
 
     for model, ttl in wanted.items():
         with telling_errors(model), migrating(connection) as migration:
@@ -85,7 +86,8 @@ def _put(connection: Any, wanted: dict[Any, Ttl]) -> None:
             assert entry.policy is not None
             table = table_name(model._meta.db_table)
             stored = migration.policy(table)
-            if stored is not None and (stored.policy, stored.source) == (entry.policy, policies.SETTINGS):
+            from_settings = stored is not None and stored.source == policies.SETTINGS
+            if stored is not None and from_settings and stored.policy == as_stored(entry.policy, stored.table):
                 continue
             migration.put(table, entry.policy, keeps_pause=entry.keeps_pause, source=policies.SETTINGS)
 

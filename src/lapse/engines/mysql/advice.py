@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lapse.engines.base import Advice, Declared
+from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.mysql.names import qualified, quote
 from lapse.engines.mysql.paths import expiry_index
 from lapse.model.policy import ColumnExpiry
 
 
-def indexes(declared: Declared) -> list[Advice]:
+def indexes(declared: BoundPolicy) -> list[Advice]:
     expiry, table = declared.policy.expiry, declared.table
     if not isinstance(expiry, ColumnExpiry) or expiry_index(table, expiry.column) or table.key[:1] == (expiry.column,):
         return []

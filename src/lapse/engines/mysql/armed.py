@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.mysql import inspect, keys, managed, server, zones
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.names import insert_trigger, quote, source, update_trigger
@@ -119,7 +119,7 @@ class Armed:
         )
 
 
-def arm(connection: Connection, declared: Declared) -> str:
+def arm(connection: Connection, declared: BoundPolicy) -> str:
     table = declared.table
     rules = [rule.column for rule in declared.policy.partitions if rule.column is not None]
     names = [*declared.columns_read, *rules]
@@ -127,7 +127,7 @@ def arm(connection: Connection, declared: Declared) -> str:
     return Armed(
         columns=found,
         key=table.key,
-        rows=_witnesses(connection, table, found),
+        rows=witnesses(connection, table, found),
         looks={server.identity(connection): seen},
         parts=_parts(connection, table.name, names),
     ).text()
@@ -150,12 +150,14 @@ def check(connection: Connection, table: Table, text: str) -> str | None:
         if known is not None and not known.is_young:
             seen = look(connection, table.name)
         _refuse_another(connection, table, then, known, seen)
-    _refuse_other_columns(connection, table, then, columns(connection, table.name, then.names))
-    is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
-    rows = {} if is_fresh and then.rows else _witnesses(connection, table, then.columns)
-    parts = _parts(connection, table.name, then.names)
     found = columns(connection, table.name, then.names)
-    _refuse_other_columns(connection, table, then, found)
+    refuse_other_columns(connection, table, then, found)
+    is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
+    rows = {} if is_fresh and then.rows else witnesses(connection, table, then.columns)
+    parts = _parts(connection, table.name, then.names)
+    if rows or parts is not None:
+        found = columns(connection, table.name, then.names)
+        refuse_other_columns(connection, table, then, found)
     if is_fresh and not rows and found == then.columns and then.parts == parts:
         return text
     others = [(there, each) for there, each in then.looks.items() if there != here]
@@ -195,7 +197,7 @@ class Watch:
     def __init__(
         self,
         connection: Connection,
-        declared: Declared,
+        declared: BoundPolicy,
         text: str,
         *,
         columns_as_well: bool,
@@ -207,6 +209,7 @@ class Watch:
         self._columns_as_well = columns_as_well
         self._server = server.identity(connection)
         self._path: str | None = None
+        self._key: tuple[str, Walk | None] | None = None
         self._armed = Armed.read(text) if text else None
 
     def confirm(self, connection: Connection) -> None:
@@ -217,9 +220,11 @@ class Watch:
             return
         known = self._armed.looks.get(self._server)
         tells = known is not None and known.tells(born)
-        same = tells or (known is not None and known.born == born and self._is_the_one(connection, known))
+        same = known is not None and known.born == born
         if same and (self._columns_as_well or known is None or known.is_young):
             same = columns(connection, self._name, self._armed.names) == self._armed.columns
+        if same and not tells:
+            same = known is not None and self._is_the_one(connection, known)
         if not same:
             raise Changed(f"table {self._name} was altered in the middle of a batch, which is done again")
         if known is not None and known.ids and known.is_young:
@@ -263,8 +268,13 @@ class Watch:
         return bool(set(server.table_ids(connection, self._name, self._path).values()) & set(known.ids.values()))
 
     def _has_its_rows(self, connection: Connection) -> bool:
+        """Asked where the time of creation and the columns are what they were, and so is the key: no other one could
+        be made without changing the time."""
         assert self._armed is not None
-        return _still_there(connection, replace(self._declared.table, name=self._name), self._armed)
+        table = replace(self._declared.table, name=self._name)
+        if self._key is None or self._key[0] != self._text:
+            self._key = self._text, _walk(connection, table)
+        return _has_one_of(connection, table, self._armed, self._key[1], self._armed.columns)
 
 
 def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | None = None) -> Look:
@@ -351,7 +361,7 @@ def _is_still_it(connection: Connection, table: Table, then: Armed, known: Look,
     return not known.replaced_since({**known.done, **{kind: now.done[kind] for kind in server.RENAMES}})
 
 
-def _refuse_other_columns(connection: Connection, table: Table, then: Armed, found: Sequence[Sequence[object]]) -> None:
+def refuse_other_columns(connection: Connection, table: Table, then: Armed, found: Sequence[Sequence[object]]) -> None:
     if found == then.columns:
         return
     moved = [[each[0], each[2]] for each in found] == [[each[0], each[2]] for each in then.columns]
@@ -370,7 +380,7 @@ def _words(found: Sequence[Sequence[object]]) -> str:
     return ", ".join(f"{name} {kind} at position {position}" for name, position, kind in found)
 
 
-def _witnesses(connection: Connection, table: Table, read: Sequence[Sequence[object]]) -> dict[str, str]:
+def witnesses(connection: Connection, table: Table, read: Sequence[Sequence[object]]) -> dict[str, str]:
     """Some rows from both ends of the key, which is cheap to read and the same on every replica."""
     walk = _walk(connection, table)
     if walk is None:
@@ -379,7 +389,7 @@ def _witnesses(connection: Connection, table: Table, read: Sequence[Sequence[obj
     for order in (walk.backwards, walk.order):
         rows = connection.exec_driver_sql(
             f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
-            f" FORCE INDEX ({quote(walk.index)}) ORDER BY {order} LIMIT {WITNESSES}"
+            f"{walk.hint()} ORDER BY {order} LIMIT {WITNESSES}"
         )
         found |= {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
     kept, size = {}, 0
@@ -393,16 +403,19 @@ def _witnesses(connection: Connection, table: Table, read: Sequence[Sequence[obj
 
 def _still_there(connection: Connection, table: Table, then: Armed) -> bool:
     """Is one of the rows that were seen then in this table, with the same times?"""
-    walk = _walk(connection, table)
-    if walk is None or not then.rows or list(then.key) != list(table.key):
-        return False
     read = columns(connection, table.name, then.names)
-    if len(read) < len(then.names):
+    return len(read) >= len(then.names) and _has_one_of(connection, table, then, _walk(connection, table), read)
+
+
+def _has_one_of(
+    connection: Connection, table: Table, then: Armed, walk: Walk | None, read: Sequence[Sequence[object]]
+) -> bool:
+    if walk is None or not then.rows or list(then.key) != list(table.key):
         return False
     wanted = [keys.decode(key, walk) for key in then.rows]
     rows = connection.exec_driver_sql(
         f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
-        f" FORCE INDEX ({quote(walk.index)}) WHERE {walk.equal(wanted)}"
+        f"{walk.hint()} WHERE {walk.equal(wanted)}"
     )
     return any(then.rows.get(keys.encode(tuple(row)[1:])) == str(row[0]) for row in rows)
 

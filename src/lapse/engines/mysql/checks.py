@@ -7,9 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines import planned
-from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, inspect, keys, managed, partitions, references, zones
+from lapse.engines import ledger_keys, planned
+from lapse.engines.base import BoundPolicy
+from lapse.engines.mysql import archive, condition, inspect, keys, managed, partitions, references, zones
+from lapse.engines.mysql.ledger_keys import can_be_told
 from lapse.engines.mysql.names import live_view
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Unsupported
@@ -19,18 +20,19 @@ from lapse.model.table import Table, TableKind
 _TRANSACTIONAL = ("INNODB", "ROCKSDB")
 
 
-def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
+def check(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: datetime) -> list[str]:
     """Raises Refused; returns notices."""
     notices = check_table(connection, declared)
     _check_condition(connection, declared, previous, now)
     return notices
 
 
-def check_table(connection: Connection, declared: Declared) -> list[str]:
+def check_table(connection: Connection, declared: BoundPolicy) -> list[str]:
     """What the table must be like, whether Lapse or the engine deletes its rows."""
     table, policy = declared.table, declared.policy
     _check_table(connection, table)
     _check_partitions(table, policy)
+    _check_keep_last(connection, table, policy)
     if policy.hide_expired == "policy":
         raise Unsupported(
             "MariaDB and MySQL have no row security, so ttl_hide_expired = 'policy' cannot work",
@@ -41,10 +43,12 @@ def check_table(connection: Connection, declared: Declared) -> list[str]:
     return _notices(connection, declared)
 
 
-def _check_condition(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+def _check_condition(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: datetime) -> None:
     """The condition itself is the check: it needs its columns, and the columns need a type that holds time."""
     table, policy = declared.table, declared.policy
     planned.refuse_taken_name(declared, previous)
+    archive.check(connection, declared, previous)
+    ledger_keys.check(declared, previous, can_be_told)
     complete = planned.with_managed_column(declared, "datetime(6)")
     of_partitions = [policy.for_partition(rule.partition) for rule in policy.partitions]
     for rule in policy.partitions:
@@ -69,16 +73,18 @@ def _check_shorter(policy: Policy, rule: PartitionRule) -> None:
         )
 
 
-def _notices(connection: Connection, declared: Declared) -> list[str]:
+def _notices(connection: Connection, declared: BoundPolicy) -> list[str]:
     table, policy = declared.table, declared.policy
     notices = [advice.text for advice in references.advice(table)]
-    if policy.select_as_of_system_time is not None:
-        notices.append("ttl_select_as_of_system_time has no effect here: plain reads of InnoDB lock nothing")
     if inspect.is_versioned(connection, table.name):
         notices.append(
             f"table {table.name} is system-versioned: rows that expire stay in its history until"
             f" DELETE HISTORY FROM {table.name} removes them"
         )
+    if policy.partition_drop and policy.archive is not None:
+        notices.append("rows are archived one by one, so partitions are emptied and not dropped")
+    if policy.partition_drop and policy.ledger_keys:
+        notices.append("keys are recorded row by row, so partitions are emptied and not dropped")
     if policy.partition_drop and (why_not := partitions.why_not(connection, table.name)):
         notices.append(f"{why_not}: its rows are deleted one by one")
     if policy.time_format is not None:
@@ -103,6 +109,14 @@ def _check_table(connection: Connection, table: Table) -> None:
         )
     for name in table.key:
         keys.check_type(name, table)
+
+
+def _check_keep_last(connection: Connection, table: Table, policy: Policy) -> None:
+    if policy.keep_last is not None and (engine := inspect.storage_engine(connection, table.name)) != "INNODB":
+        raise Unsupported(
+            f"table {table.name} has the storage engine {engine}, and ttl_keep_last needs the row locks of InnoDB",
+            hint=f"ALTER TABLE {table.name} ENGINE = InnoDB",
+        )
 
 
 def _check_partitions(table: Table, policy: Policy) -> None:

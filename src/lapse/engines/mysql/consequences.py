@@ -46,7 +46,7 @@ class MysqlKin(Kin):
         if points is not None:
             return self._rows(f"SELECT STRAIGHT_JOIN {walk.selected} FROM {points[0]} WHERE {found} LIMIT {most}")
         columns = ", ".join(quote(column.name) for column in table.columns)
-        some = f"SELECT {columns} FROM {source(table.name)} FORCE INDEX ({quote(walk.index)}) ORDER BY"
+        some = f"SELECT {columns} FROM {source(table.name)}{walk.hint()} ORDER BY"
         return [
             row
             for order in (walk.order, walk.backwards)

@@ -4,31 +4,40 @@ One look reads at most a window of rows, however few of them have expired: the k
 (computed, where keys are numbers with few gaps), then the expired keys up to it, both by plain reads that lock nothing.
 The rows are deleted by key, with the condition repeated, by a statement that waits for no lock. If a session holds one
 of them, the free ones are picked with SKIP LOCKED and only those deleted. Where a statement cannot refuse to wait
-(MySQL), they are always picked that way.
+(MySQL), they are always picked that way; keys that are whole numbers stay on the server all the while, unless a session
+holds one of the rows. TiDB takes SKIP LOCKED and locks nothing: there they are locked with NOWAIT,
+and a list that holds a row of another session's is halved until the row stands alone.
 
 Where much has expired and a statement can refuse to wait, it deletes the expired rows of the window by itself, which
-saves sending the keys back and forth. A row in the window that a session holds sends it back to the long way.
+saves sending the keys back and forth. A row in the window that a session holds sends it back to the long way. On TiDB
+the rows of the window are locked by a statement of its own before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import perf_counter
+from typing import Protocol
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.action import Action, Rows
+from lapse.engines.action import Action, Rows, moved
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
-from lapse.engines.mysql import keys
-from lapse.engines.mysql.armed import Changed, Watch
+from lapse.engines.mysql import kept, keys
+from lapse.engines.mysql.archive import Confirm
+from lapse.engines.mysql.armed import Changed
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
-from lapse.engines.mysql.names import quote
+from lapse.engines.mysql.ledger_keys import Noter
+from lapse.engines.mysql.replicas import Reader
 from lapse.errors import DatabaseError, Interrupted, Retryable
 from lapse.model.job import KeyRange
+from lapse.model.ledger_keys import Noted
+from lapse.model.table import Table
 
 READ_TARGET_SECONDS = 0.25
 """For a look, which locks nothing: long enough that a busy server is not asked for scraps."""
@@ -46,11 +55,27 @@ COMPUTED_WINDOWS = 16
 """After as many, one is looked up again: there may be larger gaps now."""
 MAX_KEYS = 5_000
 """Keys in one statement: beyond the server's limit for ranges it would read the whole table instead."""
+MAX_KEPT = 20_000
+"""Of those that stay on the server and are looked up one by one."""
+MAX_HALVINGS = 100
+"""Statements that meet a row of another session's, in one batch; what is left then is skipped with it."""
 LOCK_WAIT_TIMEOUT = 1205
+HELD_BY_ANOTHER = 3572
+"""What NOWAIT is answered."""
 NOT_BY_KEY = 1175
 """The server would have read the whole table to find the keys."""
 
 Kill = Callable[[int], None]
+
+
+class Watch(Protocol):
+    """Sees to it that the table of a job is what it was armed as."""
+
+    def confirm(self, connection: Connection) -> None:
+        """In the transaction of a batch, after its first statement. Raises Changed, or Blocked."""
+
+    def look_again(self, connection: Connection, table: Table) -> None:
+        """Outside of a batch, after Changed. Raises Blocked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,29 +85,52 @@ class Plan:
     source: str
     key: Walk
     condition: str
+    of_the_row: str
+    """The part of the condition that the row alone decides."""
     comment: str
     action: Action
+    surplus: str = ""
+    """True for rows that `ttl_keep_last` does not keep; it locks those that it does. Empty where a policy has none."""
     free: str = ""
     free_in_delete: bool = True
     refuses_to_wait: bool = True
     skips_locked: bool = True
     """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
+    locks_first: bool = False
+    """Does a statement with NOWAIT lock the rows that the next one deletes? On TiDB only that refuses to wait."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
+    pinned: str = ""
+    """What keeps a DELETE to the key, for the optimizer. Without it MySQL reads a small table whole, and waits for each
+    row on the way that another session holds."""
+    keeps_keys: bool = False
+    """Do keys stay on the server, in a variable of the session?"""
+    tells_deleted: bool = False
+    """Can a DELETE tell which rows it has deleted? MariaDB's can."""
     counts_rows: bool = False
     """Must it be known how many rows a window holds? A limit on reading counts rows, not the gaps between them."""
 
     def select(self, what: str, where: Sequence[str], walk: Walk, suffix: str = "") -> str:
         conditions = f" WHERE {' AND '.join(where)}" if where else ""
-        return f"{self.comment} SELECT {what} FROM {self.source} FORCE INDEX ({quote(walk.index)}){conditions}{suffix}"
+        return f"{self.comment} SELECT {what} FROM {self.source}{walk.hint()}{conditions}{suffix}"
 
     def delete(self, found: Sequence[Key]) -> tuple[str, ...]:
-        """Only the key can lead to the rows: `IS TRUE` keeps the server from walking along an index on the expiry."""
+        """Only the key can lead to the rows: `IS TRUE` keeps the server from walking along an index on the expiry.
+
+        What reads other rows of the table was asked by `lock`, which holds them: MySQL cannot ask it in a DELETE."""
+        return self._delete(self.key.equal(found))
+
+    def delete_kept(self) -> tuple[str, ...]:
+        """Those that `lock_kept` has locked, if no other session held one."""
+        return self._delete(kept.bound(self.key), kept.FIRST)
+
+    def _delete(self, bound: str, order: str = "") -> tuple[str, ...]:
         rows = Rows(
             table=self.source,
-            condition=f"({self.condition}) IS TRUE",
-            bound=self.key.equal(found),
+            condition=f"({self.of_the_row}) IS TRUE",
+            bound=bound,
             extra=self.free if self.free_in_delete else "",
+            hint=f"/*+ {self.pinned}{order} */ " if self.pinned else "",
         )
         return self._statements(rows)
 
@@ -102,15 +150,51 @@ class Plan:
 
     def lock(self, found: Sequence[Key]) -> str:
         """Those of the keys that no other session holds, locked."""
-        where = [self.key.equal(found), f"({self.condition}) IS TRUE"]
+        where = [self.key.equal(found), f"({self.of_the_row}) IS TRUE"]
+        if self.surplus:
+            where.append(f"{self.surplus} IS TRUE")
         if self.free and not self.free_in_delete:
             where.append(self.free)
-        return self.select(self.key.selected, where, self.key, " FOR UPDATE SKIP LOCKED")
+        how = "NOWAIT" if self.locks_first else "SKIP LOCKED"
+        return self.select(self.key.selected, where, self.key, f" FOR UPDATE {how}")
+
+    def keep(self, where: Sequence[str], limit: int) -> str:
+        """Finds what `select` of the keys would, and sends none of them."""
+        suffix = f" ORDER BY {self.key.order} LIMIT {limit}"
+        found = self.select(self.key.selected, [*where, self.condition], self.key, suffix)
+        return f"{self.comment} {kept.keep(self.key, found)}"
+
+    def lock_kept(self) -> str:
+        """How many of the keys that `keep` remembers are of expired rows that no other session holds, locked."""
+        where = [kept.bound(self.key), f"({self.of_the_row}) IS TRUE"]
+        locked = self.select("1", where, self.key, " FOR UPDATE SKIP LOCKED")
+        return f"{self.comment} SELECT count(*) FROM ({locked}) AS locked"
+
+    def count_kept(self) -> str:
+        return self.select("count(*)", [kept.bound(self.key), f"({self.condition}) IS TRUE"], self.key)
+
+    def lock_range(self, where: Sequence[str], limit: int) -> str:
+        """What `delete_range` with the same arguments would delete, locked. None of the rows is sent."""
+        rows = [*where, f"({self.condition}) IS TRUE"]
+        suffix = f" ORDER BY {self.key.order} LIMIT {limit} FOR UPDATE NOWAIT"
+        return f"{self.comment} SELECT count(*) FROM ({self.select('1', rows, self.key, suffix)}) AS locked"
 
     def count_expired(self, found: Sequence[Key], *, free: bool) -> str:
         """`free` counts those alone that nothing refers to."""
         where = [self.key.equal(found), f"({self.condition}) IS TRUE", *([self.free] if free else [])]
         return self.select("count(*)", where, self.key)
+
+
+class Fewer(Retryable):
+    """Rows of a batch were left, and it has to be known which."""
+
+
+class TooMany(Retryable):
+    """What a statement without a limit would delete."""
+
+
+class HeldByAnother(Retryable):
+    """A session holds a row of the batch, or has renewed it: which one it is has to be looked at."""
 
 
 class MysqlDeleter(KeysetDeleter):
@@ -128,8 +212,13 @@ class MysqlDeleter(KeysetDeleter):
         kill: Kill,
         watch: Watch,
         look_again: Callable[[], None],
+        confirm: Confirm | None = None,
+        noter: Noter | None = None,
+        reader: Reader | None = None,
     ) -> None:
-        """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused."""
+        """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused. `confirm`
+        looks at the archive table of a batch that has moved rows there, `noter` hashes the keys of deleted rows;
+        `reader` looks for rows on a replica."""
         super().__init__(cursor, connect, atomic)
         self._plan = plan
         self._span = span
@@ -137,6 +226,9 @@ class MysqlDeleter(KeysetDeleter):
         self._kill = kill
         self._watch = watch
         self._look_again = look_again
+        self._confirm = confirm
+        self._noter = noter
+        self._reader = reader
         self._running: int | None = None
         self._was_killed = False
         self._guard = Lock()
@@ -164,11 +256,12 @@ class MysqlDeleter(KeysetDeleter):
         with self._connect() as connection:
             self._set_running(_thread_id(connection))
             try:
-                quick = self._delete_blindly(connection, limit, checkpoint)
+                reads_elsewhere = self._reader is not None and self._reader.has_replica()
+                quick = None if reads_elsewhere else self._delete_blindly(connection, limit, checkpoint)
                 if quick is not None:
                     return quick
                 started = perf_counter()
-                found, batch = self._find(connection, min(limit, MAX_KEYS))
+                found, batch = self._look_for(connection, min(limit, MAX_KEYS))
                 self._trust()
                 batch = replace(batch, read_seconds=perf_counter() - started)
                 if not found:
@@ -178,6 +271,11 @@ class MysqlDeleter(KeysetDeleter):
                 return replace(batch, locked_seconds=perf_counter() - started)
             finally:
                 self._set_running(None)
+
+    def _look_for(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
+        if self._reader is None:
+            return self._find(connection, limit)
+        return self._reader.ask(connection, lambda session: self._find(session, limit))
 
     def interrupt(self) -> None:
         # Under the lock the connection cannot have gone back to the pool, and so to another task.
@@ -200,9 +298,12 @@ class MysqlDeleter(KeysetDeleter):
         return None
 
     def _delete(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        if self._plan.refuses_to_wait or not self._plan.skips_locked:
+        if not self._plan.surplus and (self._plan.refuses_to_wait or not self._plan.skips_locked):
             try:
                 return self._delete_all(connection, found, batch, checkpoint)
+            except Fewer:
+                if not self._plan.skips_locked:
+                    raise
             except Retryable as error:
                 if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
                     raise
@@ -213,12 +314,14 @@ class MysqlDeleter(KeysetDeleter):
     def _delete_all(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
         with self._atomic(connection):
             asked = perf_counter()
-            deleted = _take(connection, self._plan.delete(found))
+            deleted = self._take(connection, self._plan.delete(found))
             batch = replace(batch, busy_seconds=perf_counter() - asked)
             self._watch.confirm(connection)
+            self._confirm_archive(connection, deleted)
+            noted = self._note(found, deleted)
             held = self._count_left(connection, found) if deleted < len(found) else 0
             self._trust()
-            batch = replace(batch, selected=len(found), deleted=deleted, held=held)
+            batch = replace(batch, selected=len(found), deleted=deleted, held=held, noted=noted)
             checkpoint(connection, batch)
         return batch
 
@@ -234,10 +337,12 @@ class MysqlDeleter(KeysetDeleter):
         return batch
 
     def _delete_free(self, connection: Connection, found: list[Key], batch: Batch, checkpoint: Checkpoint) -> Batch:
-        waiting = replace(self._plan, refuses_to_wait=False)
+        # Where keys are recorded, rows that something refers to are sorted out before, so that what is locked goes.
+        in_delete = self._plan.free_in_delete and self._noter is None
+        waiting = replace(self._plan, refuses_to_wait=False, free_in_delete=in_delete)
         with self._atomic(connection):
             asked = perf_counter()
-            free = [tuple(row) for row in connection.exec_driver_sql(waiting.lock(found))]
+            free = self._lock(connection, waiting, found)
             busy = perf_counter() - asked
             # Before the delete, which may take every row that the table is known by.
             self._watch.confirm(connection)
@@ -245,19 +350,72 @@ class MysqlDeleter(KeysetDeleter):
             taken = set(free)
             others = [key for key in found if key not in taken]
             # Asked before the delete, which may free a row that another one has held.
-            picky = bool(others and self._plan.free and not self._plan.free_in_delete)
+            picky = bool(others and self._plan.free and not in_delete)
             locked = self._count_left(connection, others, free=True) if picky else 0
-            deleted = _take(connection, waiting.delete(free)) if free else 0
+            deleted = self._take(connection, waiting.delete(free)) if free else 0
             batch = replace(batch, busy_seconds=busy + perf_counter() - asked)
+            self._confirm_archive(connection, deleted)
+            noted = self._note(free, deleted)
             skipped = self._count_left(connection, others) if others else 0
             held = self._count_left(connection, free) if deleted < len(free) else 0
             if picky:
                 # Those that something refers to were not asked for.
                 held, skipped = held + max(skipped - locked, 0), min(skipped, locked)
             self._trust()
-            batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped)
+            batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped, noted=noted)
             checkpoint(connection, batch)
         return batch
+
+    def _note(self, found: list[Key], deleted: int) -> Noted | None:
+        """The keys of the rows that are gone: all of these, or it cannot be told which. Raises Fewer."""
+        if self._noter is None or not deleted:
+            return None
+        if deleted < len(found):
+            raise Fewer(f"{deleted} of {len(found)} rows could be deleted, and their keys are to be recorded: undone")
+        return self._noter.noted(found)
+
+    def _take(self, connection: Connection, statements: Sequence[str], *, most: int | None = None) -> int:
+        """Executes what an action says; returns the rows that the last statement has deleted."""
+        counts: list[int] = []
+        for statement in statements:
+            if counts and most is not None and counts[0] >= most:
+                # There may be more of them, which the statement that deletes, having no limit, would find.
+                raise TooMany("a window holds more rows than a batch")
+            counts.append(connection.exec_driver_sql(statement).rowcount)
+        return moved(counts)
+
+    def _take_noting(
+        self, connection: Connection, statements: Sequence[str], noter: Noter, *, most: int
+    ) -> tuple[int, Noted]:
+        """The statement that deletes tells which rows it has deleted."""
+        *before, last = statements
+        counts = [connection.exec_driver_sql(each).rowcount for each in before]
+        if counts and counts[0] >= most:
+            raise TooMany("a window holds more rows than a batch")
+        # As the driver has them: a row of SQLAlchemy's for each costs as much as its hash.
+        with closing(connection.exec_driver_sql(f"{last} RETURNING {self._plan.key.selected}")) as told:
+            found = told.cursor.fetchall()
+        return moved([*counts, len(found)]), noter.noted(found)
+
+    def _confirm_archive(self, connection: Connection, rows: int) -> None:
+        """Takes as long for one row as for many, so it is not counted as work."""
+        if self._confirm is not None and rows:
+            self._confirm(connection)
+
+    def _lock(self, connection: Connection, plan: Plan, found: list[Key]) -> list[Key]:
+        """Those of the keys that no other session holds, locked."""
+        waiting, free, halvings = [found], list[Key](), 0
+        while waiting and halvings < MAX_HALVINGS:
+            some = waiting.pop()
+            try:
+                free += [tuple(row) for row in connection.exec_driver_sql(plan.lock(some))]
+            except DBAPIError as error:
+                if _number(error) != HELD_BY_ANOTHER:
+                    raise
+                halvings += 1
+                if len(some) > 1:
+                    waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+        return free
 
     def _count_left(self, connection: Connection, found: list[Key], *, free: bool = False) -> int:
         """How many of the keys have expired and are still there; the rest were renewed or are gone."""
@@ -286,11 +444,15 @@ class KeyDeleter(MysqlDeleter):
         found = [tuple(row) for row in rows]
         self._learn(window, len(found), limit, perf_counter() - started)
         examined = self._examined(connection, window, last)
-        if len(found) == limit:
-            return found, Batch(examined=examined, cursor=keys.encode(found[-1]))
+        return found, self._reached(examined, len(found), found[-1] if len(found) == limit else None, last)
+
+    def _reached(self, examined: int, found: int, full: Key | None, last: Key | None) -> Batch:
+        """How far a look came: to the last key of a `full` batch, to the `last` of the window, or to the end."""
+        if full is not None:
+            return Batch(examined=examined, cursor=keys.encode(full))
         if last is None:
-            return found, Batch(examined=max(examined, len(found)), cursor=self._cursor, done=True)
-        return found, Batch(examined=examined, cursor=keys.encode(last))
+            return Batch(examined=max(examined, found), cursor=self._cursor, done=True)
+        return Batch(examined=examined, cursor=keys.encode(last))
 
     def _examined(self, connection: Connection, window: int, last: Key | None) -> int:
         """How many rows a window holds; in the last one there may be fewer than it could."""
@@ -316,7 +478,12 @@ class KeyDeleter(MysqlDeleter):
 
     def _delete_blindly(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch | None:
         plan = self._plan
-        if not plan.refuses_to_wait or plan.free or self._rows_per_expired > MANY_ROWS_PER_EXPIRED:
+        if plan.keeps_keys and self._noter is None:
+            return self._delete_kept(connection, min(limit, MAX_KEPT), checkpoint)
+        can_refuse = plan.refuses_to_wait or plan.locks_first
+        if self._noter is not None and not plan.tells_deleted:
+            return None
+        if not can_refuse or plan.free or plan.surplus or self._rows_per_expired > MANY_ROWS_PER_EXPIRED:
             return None
         window, started = self._window_for(int(BLIND_SHARE * limit)), perf_counter()
         last, until = self._edge(connection, window)
@@ -327,10 +494,17 @@ class KeyDeleter(MysqlDeleter):
         locked = perf_counter()
         try:
             with self._atomic(connection):
-                deleted = _take(connection, plan.delete_range(where, limit))
+                if plan.locks_first:
+                    connection.exec_driver_sql(plan.lock_range(where, limit)).scalar_one()
+                noted, statements = None, plan.delete_range(where, limit)
+                if self._noter is None:
+                    deleted = self._take(connection, statements, most=limit)
+                else:
+                    deleted, noted = self._take_noting(connection, statements, self._noter, most=limit)
                 busy = perf_counter() - locked
                 if deleted:
                     self._watch.confirm(connection)
+                    self._confirm_archive(connection, deleted)
                 self._trust()
                 # A full batch may have left rows in the window: the next one begins where this one did.
                 full = deleted >= limit
@@ -343,15 +517,58 @@ class KeyDeleter(MysqlDeleter):
                     cursor=cursor,
                     done=done,
                     busy_seconds=busy,
+                    noted=noted,
                 )
                 if deleted:
                     checkpoint(connection, batch)
+        except TooMany:
+            return None
         except Retryable as error:
-            if _number(error.__cause__) != LOCK_WAIT_TIMEOUT:
+            if _number(error.__cause__) not in (LOCK_WAIT_TIMEOUT, HELD_BY_ANOTHER):
                 raise
             return None
         self._learn(window, deleted, limit, perf_counter() - started)
         return replace(batch, locked_seconds=perf_counter() - locked)
+
+    def _delete_kept(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch | None:
+        plan = self._plan
+        window, started = self._window_for(limit), perf_counter()
+        last, until = self._edge(connection, window)
+        connection.exec_driver_sql(plan.keep([*self._lower(), *until], limit))
+        told, furthest = connection.exec_driver_sql(kept.TOLD).one()
+        found = int(told)
+        self._trust()
+        self._learn(window, found, limit, perf_counter() - started)
+        full = (int(furthest),) if found == limit else None
+        batch = self._reached(self._examined(connection, window, last), found, full, last)
+        batch = replace(batch, read_seconds=perf_counter() - started)
+        if not found:
+            return batch
+        begun = perf_counter()
+        try:
+            with self._atomic(connection):
+                batch = self._take_kept(connection, found, batch)
+                checkpoint(connection, batch)
+        except HeldByAnother:
+            return None
+        return replace(batch, locked_seconds=perf_counter() - begun)
+
+    def _take_kept(self, connection: Connection, found: int, batch: Batch) -> Batch:
+        plan, asked = self._plan, perf_counter()
+        free = int(connection.exec_driver_sql(plan.lock_kept()).scalar_one())
+        busy = perf_counter() - asked
+        self._trust()
+        if free < found:
+            raise HeldByAnother("a row of the batch is not free")
+        # Before the delete, which may take every row that the table is known by.
+        self._watch.confirm(connection)
+        asked = perf_counter()
+        deleted = self._take(connection, plan.delete_kept())
+        busy += perf_counter() - asked
+        self._confirm_archive(connection, deleted)
+        held = int(connection.exec_driver_sql(plan.count_kept()).scalar_one()) if deleted < found else 0
+        self._trust()
+        return replace(batch, selected=found, deleted=deleted, held=held, busy_seconds=busy)
 
     def _edge(self, connection: Connection, window: int) -> tuple[Key | None, list[str]]:
         """The last key of the window, None where the range ends before; and the condition for rows up to there."""
@@ -396,7 +613,9 @@ class KeyDeleter(MysqlDeleter):
             self._rows_per_expired = max(1.0, 0.75 * window / limit)
         else:
             self._rows_per_expired = window / found if found else 2.0 * window / limit
-        self._most = max(MIN_WINDOW, min(MAX_WINDOW, int(window * READ_TARGET_SECONDS / max(seconds, 1e-6))))
+        # At most half as much the next time: one look that met a busy moment says little of the next.
+        change = max(0.5, READ_TARGET_SECONDS / max(seconds, 1e-6))
+        self._most = max(MIN_WINDOW, min(MAX_WINDOW, int(window * change)))
 
 
 class IndexDeleter(MysqlDeleter):
@@ -419,14 +638,6 @@ class IndexDeleter(MysqlDeleter):
         cursor = keys.encode(tuple(rows[-1])) if rows else self._cursor
         width = len(self._plan.key.parts)
         return [tuple(row)[-width:] for row in rows], Batch(examined=len(rows), cursor=cursor, done=len(rows) < limit)
-
-
-def _take(connection: Connection, statements: Sequence[str]) -> int:
-    """Executes what an action says; returns the rows that the last statement has deleted."""
-    deleted = 0
-    for statement in statements:
-        deleted = connection.exec_driver_sql(statement).rowcount
-    return deleted
 
 
 def _number(cause: BaseException | None) -> int | None:

@@ -18,12 +18,13 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
 from lapse.engines import planned
-from lapse.engines.action import action_for
+from lapse.engines.archive import Shape
 from lapse.engines.base import (
     Advice,
+    BoundPolicy,
+    ClientRequest,
     Condition,
     Consequences,
-    Declared,
     Deleter,
     Engine,
     Expiring,
@@ -34,40 +35,53 @@ from lapse.engines.base import (
     TableComment,
     Target,
 )
+from lapse.engines.cells import Cells
 from lapse.engines.consequences import follow
 from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
+from lapse.engines.ledger_keys import require
 from lapse.engines.mysql import (
     advice,
+    archive,
     armed,
     checks,
+    client,
     condition,
     errors,
     forecast,
     gauges,
+    grants,
     inspect,
     install,
+    kept,
     keys,
+    ledger_keys,
     managed,
     myrocks,
     partitions,
     paths,
     privileges,
     references,
+    replicas,
     server,
     session,
     split,
     zones,
 )
 from lapse.engines.mysql.consequences import MysqlKin
-from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan
+from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan, Watch
+from lapse.engines.mysql.keys import Walk
+from lapse.engines.mysql.ledger_keys import Noter, can_be_told
 from lapse.engines.mysql.names import literal, qualified, source
 from lapse.engines.mysql.partitions import PartitionDropper
+from lapse.engines.mysql.replicas import Reader
 from lapse.engines.mysql.session import Flavour
+from lapse.engines.restoring import Dialect
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.ledger_keys import written
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import Table, TableKind, TableName
@@ -115,7 +129,25 @@ class MysqlEngine(Engine):
         """MySQL has less than MariaDB."""
         own = self.flavour.is_mariadb
         more = dict.fromkeys(("keeps_history", "replaces_tables", "uuid_type"), own)
-        return replace(self._common, refuses_to_wait=self.flavour.can_refuse_to_wait, **more)
+        more |= dict.fromkeys(
+            (
+                "managed_column",
+                "archives",
+                "keeps_last",
+                "triggers",
+                "table_locks",
+                "own_settings",
+                "json_times",
+                "skips_locked",
+            ),
+            not self.flavour.is_tidb,
+        )
+        return replace(
+            self._common,
+            refuses_to_wait=self.flavour.can_refuse_to_wait,
+            client_requests=bool(self.client_version),
+            **more,
+        )
 
     def __init__(self, url: URL, clock: Clock | None = None, *, flavour: Flavour | None = None) -> None:
         """`flavour` speaks to the server as if it were that one."""
@@ -127,8 +159,10 @@ class MysqlEngine(Engine):
         # The user's triggers run in the session of the delete, and may change other tables without a key.
         self._with_triggers = session.open_database(options, self._threads, deleting=True)
         self._replicas = session.open_replicas(options)
+        self._read_pools = replicas.open_pools(options)
         self._flavour = flavour
         self._savepoints = count(1)
+        self._last_walk: tuple[Table | None, Walk | None] = (None, None)
 
     @property
     def flavour(self) -> Flavour:
@@ -141,7 +175,8 @@ class MysqlEngine(Engine):
 
     @property
     def pools(self) -> Sequence[Database]:
-        return (self.database, self._by_key, self._with_triggers, *self._replicas.values())
+        own = (self.database, self._by_key, self._with_triggers)
+        return (*own, *self._replicas.values(), *self._read_pools.values())
 
     # Sessions
 
@@ -283,7 +318,7 @@ class MysqlEngine(Engine):
 
     def scalar(self, connection: Connection, sql: str) -> float:
         """As a part of a query in a transaction that only reads: settings are no way to the worker's rights."""
-        connection.exec_driver_sql("START TRANSACTION READ ONLY")
+        connection.exec_driver_sql(self.flavour.begin_reading)
         try:
             value = connection.exec_driver_sql(f"SELECT * FROM (\n{sql}\n) AS lapse_gate LIMIT 1").scalar()
         finally:
@@ -359,14 +394,50 @@ class MysqlEngine(Engine):
     def role(self, connection: Connection) -> str:
         return str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one())
 
+    # From the database's own client
+
+    @property
+    def client_version(self) -> int:
+        """TiDB has no procedures."""
+        return 0 if self.flavour.is_tidb else client.VERSION
+
+    def install_client(self, connection: Connection) -> bool:
+        return not self.client_version or client.install(connection, replaces=self.flavour.is_mariadb)
+
+    def remove_client(self, connection: Connection) -> None:
+        if self.client_version:
+            client.remove(connection)
+
+    def client_advice(self, connection: Connection) -> Advice:
+        return client.advice(connection, self.role(connection))
+
+    def missing_client_parts(self, connection: Connection) -> list[str]:
+        return client.missing(connection) if self.client_version else []
+
+    def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
+        return client.waiting(connection)
+
+    def claim_request(self, connection: Connection, request: ClientRequest) -> bool:
+        return client.claim(connection, request)
+
+    def requested_table(self, connection: Connection, request: ClientRequest) -> tuple[TableName, str]:
+        role = self.role(connection)
+        # Not in the caller's transaction: MariaDB keeps rights in tables that know no savepoints.
+        with self.connection() as reading:
+            known = grants.load(reading, inspect.current_database(reading), role)
+        return client.requested_table(connection, request, known, role)
+
+    def finish_request(self, connection: Connection, request: ClientRequest, state: str, answer: str) -> None:
+        client.finish(connection, request, state, answer)
+
     # Arming
 
     @looking
-    def arm(self, connection: Connection, declared: Declared) -> str:
+    def arm(self, connection: Connection, declared: BoundPolicy) -> str:
         return armed.arm(connection, declared)
 
     @looking
-    def check_armed(self, connection: Connection, declared: Declared, text: str) -> str:
+    def check_armed(self, connection: Connection, declared: BoundPolicy, text: str) -> str:
         checked = armed.check(connection, declared.table, text)
         missing = self.missing_parts(connection, declared)
         if missing:
@@ -399,10 +470,16 @@ class MysqlEngine(Engine):
     # Policies
 
     @looking
-    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
-        return checks.check(connection, declared, previous, self.now(connection))
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
+        notices = checks.check(connection, declared, previous, self.now(connection))
+        if declared.policy.select_as_of_system_time is not None and not self._replicas:
+            notices.append(
+                "ttl_select_as_of_system_time: rows are found on the replicas in the URL of the worker"
+                f" ({session.REPLICAS_OPTION}=host:port), and this URL has none"
+            )
+        return notices
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+    def install(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> Table:
         install.install(connection, declared, previous, self.now)
         changed = planned.changes_columns(declared, previous)
         return self.describe(connection, declared.table.name) if changed else declared.table
@@ -410,7 +487,7 @@ class MysqlEngine(Engine):
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         install.uninstall(connection, table, policy)
 
-    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+    def renamed(self, connection: Connection, old: TableName, declared: BoundPolicy) -> None:
         # A trigger follows its table and keeps its own name.
         if declared.policy.expire_after is not None:
             managed.drop_triggers(connection, TableName(old.name, declared.table.name.schema))
@@ -421,32 +498,65 @@ class MysqlEngine(Engine):
         managed.drop_view(connection, name)
 
     @looking
-    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         return managed.missing_parts(connection, declared)
 
     @looking
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         definer = privileges.lacking_of_definer(connection, declared)
         return [*definer, *references.advice(declared.table), *advice.indexes(declared)]
 
-    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         wanted = None if self._options.binlog else self.flavour.binlog_privilege
         return privileges.lacking(connection, declared, binlog_privilege=wanted)
 
     def excess_privileges(self, connection: Connection) -> list[Advice]:
         return privileges.excess(connection)
 
+    # Archives
+
+    @property
+    def archives(self) -> Dialect:
+        return archive.DIALECT
+
+    @property
+    def cells(self) -> Cells:
+        from lapse.engines.mysql import cells
+
+        return cells
+
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+        return archive.shape(connection, name)
+
+    def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:
+        return archive.columns(connection, name)
+
+    @contextmanager
+    def restoring(self, connection: Connection, table: Table) -> Iterator[None]:
+        with session.keeping_values(connection):
+            yield
+
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+    def condition(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> Condition:
         return condition.at(connection, declared, cutoff)
 
     @looking
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
-        return paths.choose(connection, declared, found, self.estimate_rows(connection, declared.table))
+    def choose_path(self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition) -> Path:
+        path = paths.choose(connection, declared, found)
+        if self._reader(connection, declared) is None or path.kind is PathKind.PARTITION:
+            return path
+        return replace(path, evidence=f"{path.evidence}; rows are found on a replica ({', '.join(self._replicas)})")
+
+    def _reader(self, connection: Connection, declared: BoundPolicy) -> Reader | None:
+        staleness = declared.policy.select_as_of_system_time
+        if staleness is None or not self._replicas:
+            return None
+        number = int(connection.exec_driver_sql("SELECT @@server_id").scalar_one())
+        return Reader(self._read_pools, number, staleness.approximate_seconds)
 
     @looking
-    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
         if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
             return frozenset()
         found = condition.own(self.condition(connection, declared, cutoff))
@@ -465,7 +575,8 @@ class MysqlEngine(Engine):
 
     @looking
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        return split.ranges(connection, target, pieces)
+        walk = partial(self._walk, connection, target.declared.table)
+        return split.ranges(connection, target, pieces, walk, self._reader(connection, target.declared))
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
@@ -497,26 +608,37 @@ class MysqlEngine(Engine):
 
     def _row_deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
+        if target.secret is not None:
+            require(table, can_be_told)
         with self.connection() as connection:
-            walk = keys.load(connection, table.name, inspect.key_index(table))
+            walk = self._walk(connection, table)
             plan = Plan(
                 source=source(table.name),
                 key=walk,
                 condition=target.condition.sql,
-                action=action_for(target.declared),
+                of_the_row=target.condition.of_the_row,
+                surplus=condition.lasting_surplus(target.declared, is_mariadb=self.flavour.is_mariadb),
+                action=archive.action(connection, target.declared, target.job),
                 comment=f"/* lapse ttl {''.join(filter(str.isalnum, table.name.name))} */",
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
                 refuses_to_wait=self.flavour.can_refuse_to_wait,
                 skips_locked=inspect.storage_engine(connection, table.name) != myrocks.ENGINE,
+                locks_first=self.flavour.is_tidb,
                 rows_per_row=references.rows_per_row(connection, table),
+                pinned=walk.pinned(table.name.name) if self.flavour.picks_before_it_deletes else "",
+                keeps_keys=self._keeps_keys(target, walk),
+                tells_deleted=self.flavour.is_mariadb,
                 counts_rows=bool(target.declared.policy.select_rate_limit),
             )
             index = target.path.index
             along = keys.load(connection, table.name, index, walk) if index is not None else None
             freely = partial(self._delete_connection, by_key_only=False)
             connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
-            watch = armed.Watch(connection, target.declared, target.armed, columns_as_well=not self.flavour.is_mariadb)
+            self._refuse_unlogged_archive(target.declared)
+            confirm = archive.confirmation(connection, target.declared)
+            watch = self._watch(connection, target)
+            reader = self._reader(connection, target.declared)
         how: dict[str, Any] = {
             "connect": connect,
             "connect_freely": freely,
@@ -524,12 +646,43 @@ class MysqlEngine(Engine):
             "kill": self._kill,
             "watch": watch,
             "look_again": partial(self._look_again, watch, table.name.whole),
+            "confirm": confirm,
+            "noter": None if target.secret is None else Noter(secret=target.secret, walk=walk),
+            "reader": reader,
         }
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)
 
-    def _look_again(self, watch: armed.Watch, name: TableName) -> None:
+    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+        return written(ledger_keys.parts(connection, table, values))
+
+    def _keeps_keys(self, target: Target, walk: Walk) -> bool:
+        """Where rows are picked before they are deleted, and each of them by itself says whether it goes."""
+        alone = not references.unreferenced(target.declared.table) and target.declared.policy.keep_last is None
+        return self.flavour.picks_before_it_deletes and alone and kept.can_keep(walk)
+
+    def _walk(self, connection: Connection, table: Table) -> Walk:
+        """Along the key. A plan and the first task after it, which know the same description, ask the server once."""
+        known, walk = self._last_walk
+        if known is not table:
+            walk = keys.load(connection, table.name, inspect.key_index(table))
+            self._last_walk = table, walk
+        assert walk is not None
+        return walk
+
+    def _refuse_unlogged_archive(self, declared: BoundPolicy) -> None:
+        if declared.policy.archive is not None and not self._options.binlog:
+            raise Blocked(
+                BlockCode.UNSUPPORTED,
+                "lapse_binlog=off in the URL would keep archived rows from the replicas",
+                hint="leave it out of the URL of workers that archive",
+            )
+
+    def _watch(self, connection: Connection, target: Target) -> Watch:
+        return armed.Watch(connection, target.declared, target.armed, columns_as_well=not self.flavour.is_mariadb)
+
+    def _look_again(self, watch: Watch, name: TableName) -> None:
         with self.connection() as connection:
             watch.look_again(connection, self.describe(connection, name))
 
@@ -547,7 +700,7 @@ class MysqlEngine(Engine):
 
     @looking
     def expiring(
-        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+        self, connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
         return forecast.expiring(connection, declared, instants, exact=exact)
 

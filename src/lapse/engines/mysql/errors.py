@@ -31,6 +31,8 @@ _RETRYABLE = frozenset({1020, 1197, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 30
 """Deadlocks, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
 _RETRYABLE_ON_TIDB = frozenset({8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9007})
 """Conflicts between transactions, a schema that has changed, and servers of the cluster that are busy."""
+_TRIED_ENOUGH = "pessimistic lock retry limit reached"
+"""TiDB's own, without a number of its own: other transactions have changed the row again and again."""
 _TOO_SLOW = frozenset({1969, 3024})
 _INTERRUPTED = frozenset({1317, 1028})
 _UNDELETABLE = frozenset({1216, 1217, 1451, 1452, 1644, 1442, 3008})
@@ -40,6 +42,8 @@ _READ_ONLY = frozenset({1290, 1792, 1836})
 _ALREADY_THERE = frozenset({1050, 1060, 1061, 1062})
 _NO_SAVEPOINT = 1305
 _BEING_ALTERED = 1684
+_NO_TABLE = 1146
+_NOT_THIS_DATABASE = 1044
 _NOT_LOCKED = 1100
 _DENIED = frozenset({1142, 1143, 1227, 1370, 1419, 8121})
 """The last is TiDB's."""
@@ -61,7 +65,7 @@ def translate(error: DBAPIError) -> LapseError:
         return TooSlow(text)
     if number in _LOCKED:
         return Locked(f"the database is busy: {text}")
-    if number in _RETRYABLE or number in _RETRYABLE_ON_TIDB:
+    if number in _RETRYABLE or number in _RETRYABLE_ON_TIDB or text == _TRIED_ENOUGH:
         return Retryable(f"the database is busy: {text}")
     if number in _INTERRUPTED:
         return Interrupted("the statement was interrupted")
@@ -97,6 +101,16 @@ def is_lock_wait(error: BaseException | None) -> bool:
 
 def is_being_altered(error: DBAPIError) -> bool:
     return _number_and_text(error.orig)[0] == _BEING_ALTERED
+
+
+def is_denied(error: DBAPIError) -> bool:
+    """Does the account lack a right? On a whole database that is the number of a login that failed, too."""
+    return _number_and_text(error.orig)[0] in _DENIED | {_NOT_THIS_DATABASE}
+
+
+def is_missing(error: DBAPIError) -> bool:
+    """Is there no such table?"""
+    return _number_and_text(error.orig)[0] == _NO_TABLE
 
 
 def is_no_savepoint(error: DBAPIError) -> bool:

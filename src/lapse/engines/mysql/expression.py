@@ -61,7 +61,8 @@ class Writer(ExpressionWriter):
         return times.shifted(instant, interval, sign)
 
     def from_seconds(self, seconds: str) -> str:
-        return f"({times.EPOCH} + INTERVAL ({seconds}) SECOND)"
+        # TiDB reads `+ INTERVAL (` as its function of that name.
+        return f"date_add({times.EPOCH}, INTERVAL ({seconds}) SECOND)"
 
     def start_of_day(self, wall: str) -> str:
         return f"CAST(date({wall}) AS DATETIME(6))"
@@ -71,7 +72,7 @@ class Writer(ExpressionWriter):
         wall = f"CAST(left({text}, char_length({text}) - char_length({offset})) AS DATETIME(6))"
         digits = f"replace({offset}, ':', '')"
         minutes = f"(substr({digits}, 2, 2) * 60 + coalesce(nullif(substr({digits}, 4, 2), ''), 0))"
-        earlier, later = f"({wall} - INTERVAL {minutes} MINUTE)", f"({wall} + INTERVAL {minutes} MINUTE)"
+        earlier, later = (f"{move}({wall}, INTERVAL {minutes} MINUTE)" for move in ("date_sub", "date_add"))
         whole = f"CAST({text} AS DATETIME(6))"
         return (
             f"(CASE WHEN {text} REGEXP {literal(ISO_TIME)} THEN"

@@ -14,7 +14,7 @@ from math import hypot, isqrt
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Expiring, Survey, Target
+from lapse.engines.base import BoundPolicy, Expiring, Survey, Target
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.mysql import condition, inspect, keys, paths, split
 from lapse.engines.mysql.condition import Condition
@@ -37,7 +37,7 @@ _WHOLE_NUMBERS = ("int", "bigint", "mediumint", "smallint", "integer")
 _DIGIT = " UNION ALL ".join(f"SELECT {digit}" + (" AS d" if digit == 0 else "") for digit in range(10))
 
 
-def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
+def expiring(connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool) -> Expiring:
     table = declared.table
     conditions = [condition.at(connection, declared, instant) for instant in instants]
     found = None if exact else sampled(connection, table, conditions)
@@ -154,7 +154,7 @@ def _by_places(connection: Connection, table: Table, conditions: Sequence[Condit
     rows, places = [], []
     for stretch in stretches:
         where = " AND ".join(stretch.where(walk)) or "TRUE"
-        some = f"SELECT {columns} FROM {source(table.name)} FORCE INDEX ({quote(walk.index)}) WHERE {where} ORDER BY"
+        some = f"SELECT {columns} FROM {source(table.name)}{walk.hint()} WHERE {where} ORDER BY"
         first, last = (
             _rows(connection, conditions, f"({some} {order} LIMIT {most}) AS lapse_place")
             for order in (walk.order, walk.backwards)

@@ -16,6 +16,7 @@ RUNNING_SOFT, RUNNING_STOP = 0.2, 200.0
 LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
 HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
+REDO_SOFT, REDO_STOP = 0.75, 0.95
 LAG_SOFT_SHARE = 0.3
 """Of `lapse_replica_lag_limit`."""
 LAG_SETTINGS = ("lapse_replica_lag_limit",)
@@ -24,14 +25,21 @@ NANOSECONDS = 1e9
 
 _STATUS = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_row_lock_current_waits', 'Innodb_history_list_length',"
-    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns')"
+    " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns',"
+    " 'Threads_connected', 'Innodb_checkpoint_age', 'Innodb_checkpoint_max_age',"
+    " 'Innodb_redo_log_logical_size', 'Innodb_redo_log_capacity_resized')"
 )
 _OTHERS = (
     "SELECT id FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
     " AND id <> connection_id() AND left(coalesce(info, ''), 8) <> '/* lapse' AND user <> 'system user'"
 )
+_SESSIONS = (
+    "SELECT count(*), coalesce(sum(p.user <> substring_index(user(), '@', 1)), 0)"
+    " FROM information_schema.processlist AS p"
+)
+"""How many this account sees, and how many of them are another's."""
 _HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
-_REPLICAS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+REPLICA_STATUS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
 def read(
@@ -46,7 +54,7 @@ def read(
     see how far this server is behind its source."""
     status = {str(name): float(value) for name, value in connection.exec_driver_sql(_STATUS) if _is_number(value)}
     gauges = [
-        _foreground(connection, own),
+        _foreground(connection, own, connected=status.get("Threads_connected")),
         Gauge(
             name="lock waits",
             value=status.get("Innodb_row_lock_current_waits"),
@@ -57,14 +65,30 @@ def read(
         ),
         _purge_debt(connection, status),
         _dirty(status),
+        _redo_log(status),
         _own_lag(connection, lag_limit, lag_privilege),
         *(_lag_of(name, database, lag_limit) for name, database in replicas.items()),
     ]
     return [*gauges, *_flow_control(status)]
 
 
+def read_tidb(connection: Connection, own: Collection[int]) -> list[Gauge]:
+    """Of all servers of the cluster."""
+    return [
+        _foreground(connection, own, _OTHERS.replace("processlist", "cluster_processlist")),
+        Gauge(
+            name="lock waits",
+            value=_one_number(connection, "SELECT count(*) FROM information_schema.data_lock_waits"),
+            soft=LOCK_WAIT_SOFT,
+            stop=LOCK_WAIT_STOP,
+            averaged=True,
+            note=_grant(connection, "PROCESS"),
+        ),
+    ]
+
+
 def _purge_debt(connection: Connection, status: dict[str, float]) -> Gauge:
-    length = status.get("Innodb_history_list_length", _history(connection))
+    length = status.get("Innodb_history_list_length", _one_number(connection, _HISTORY))
     note = _grant(connection, "PROCESS") if length is None else None
     return Gauge(name="purge debt", value=length, soft=HISTORY_SOFT, stop=HISTORY_STOP, note=note)
 
@@ -89,17 +113,34 @@ def _flow_control(status: dict[str, float]) -> list[Gauge]:
     ]
 
 
-def _foreground(connection: Connection, own: Collection[int]) -> Gauge:
-    """Without the PROCESS privilege a role sees its own sessions only, and so no foreground."""
-    value = float(sum(int(thread) not in own for (thread,) in connection.exec_driver_sql(_OTHERS)))
+def _foreground(
+    connection: Connection, own: Collection[int], others: str = _OTHERS, connected: float | None = None
+) -> Gauge:
+    """Without the PROCESS privilege an account sees its own sessions only: where more than those are `connected`, it
+    cannot tell whether an application is at work."""
+    value: float | None = float(sum(int(thread) not in own for (thread,) in connection.exec_driver_sql(others)))
+    note = None
+    if not value and connected is not None:
+        seen, of_others = connection.exec_driver_sql(_SESSIONS).one()
+        # One that has gone since they were counted hides nothing from an account that sees others' sessions.
+        if connected > seen and not of_others:
+            value, note = None, _grant(connection, "PROCESS")
     return Gauge(
-        name="foreground", value=value, soft=RUNNING_SOFT, stop=RUNNING_STOP, unit=" statements", averaged=True
+        name="foreground",
+        value=value,
+        note=note,
+        soft=RUNNING_SOFT,
+        stop=RUNNING_STOP,
+        unit=" statements",
+        averaged=True,
+        application=True,
     )
 
 
-def _history(connection: Connection) -> float | None:
+def _one_number(connection: Connection, sql: str) -> float | None:
+    """None where this role may not see it."""
     try:
-        value = connection.exec_driver_sql(_HISTORY).scalar()
+        value = connection.exec_driver_sql(sql).scalar()
     except DBAPIError:
         return None
     return None if value is None else float(value)
@@ -109,7 +150,19 @@ def _dirty(status: dict[str, float]) -> Gauge:
     total = status.get("Innodb_buffer_pool_pages_total")
     dirty = status.get("Innodb_buffer_pool_pages_dirty")
     share = dirty / total if total and dirty is not None else None
-    return Gauge(name="dirty pages", value=share, soft=DIRTY_SOFT, stop=DIRTY_STOP, note="not in this server's status")
+    return _filled("dirty pages", share, DIRTY_SOFT, DIRTY_STOP)
+
+
+def _redo_log(status: dict[str, float]) -> Gauge:
+    """How much of the log is needed still. When all of it is, every writer waits until pages have been written."""
+    used = status.get("Innodb_checkpoint_age", status.get("Innodb_redo_log_logical_size"))
+    room = status.get("Innodb_checkpoint_max_age", status.get("Innodb_redo_log_capacity_resized"))
+    return _filled("redo log", used / room if room and used is not None else None, REDO_SOFT, REDO_STOP)
+
+
+def _filled(name: str, share: float | None, soft: float, stop: float) -> Gauge:
+    """What deletes fill and the server empties by itself."""
+    return Gauge(name=name, value=share, soft=soft, stop=stop, own=True, note="not in this server's status")
 
 
 def _own_lag(connection: Connection, limit: float, privilege: str) -> Gauge:
@@ -134,7 +187,7 @@ def _lag_of(name: str, replica: Database, limit: float) -> Gauge:
 
 def _seconds_behind(connection: Connection) -> list[float | None] | None:
     """Behind each source, None for one that is not followed now; None instead of a list if this role may not see it."""
-    for statement in _REPLICAS:
+    for statement in REPLICA_STATUS:
         try:
             rows = connection.exec_driver_sql(statement).mappings().all()
         except DBAPIError:

@@ -11,10 +11,22 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.mysql import myrocks
+from lapse.engines.mysql.keys import ROW_ID
 from lapse.engines.mysql.names import qualified
+from lapse.engines.mysql.session import is_tidb
 from lapse.engines.values import TableComment
 from lapse.errors import TableNotFound
-from lapse.model.table import CATALOG_TABLES, Column, FkAction, Index, Reference, Table, TableKind, TableName
+from lapse.model.table import (
+    CATALOG_TABLES,
+    REQUEST_TABLE,
+    Column,
+    FkAction,
+    Index,
+    Reference,
+    Table,
+    TableKind,
+    TableName,
+)
 
 _KINDS = {
     "BASE TABLE": TableKind.TABLE,
@@ -30,11 +42,6 @@ MANY = 20
 """Tables that are worth reading what there is of a whole schema, unless it has `SPARSE` times as many."""
 SPARSE = 4
 _OF_TABLE = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-_ALL_TABLES = (
-    "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
-    " ENGINE AS engine, CREATE_OPTIONS AS options FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
-)
-_TABLE = f"{_ALL_TABLES} AND TABLE_NAME = %s"
 _PARTITIONS = (
     "SELECT TABLE_NAME, coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS name FROM information_schema.PARTITIONS"
     f" {_OF_TABLE} AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION"
@@ -49,11 +56,23 @@ _COLUMNS = (
     f" FROM information_schema.COLUMNS {_OF_TABLE} ORDER BY ORDINAL_POSITION"
 )
 
+OWN_TABLES = CATALOG_TABLES | {REQUEST_TABLE}
+
+
+def _tables(connection: Connection) -> str:
+    """The query for the tables of a schema."""
+    stored_by = "TIDB_PK_TYPE" if is_tidb(connection) else "NULL"
+    return (
+        "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
+        f" ENGINE AS engine, CREATE_OPTIONS AS options, {stored_by} AS stored_by"
+        " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+    )
+
 
 def describe(connection: Connection, name: TableName) -> Table:
     """`name.schema` of the result is None for the connection's own database."""
     own = current_database(connection)
-    found = _rows(connection, _TABLE, name.schema or own, name.name)
+    found = _rows(connection, f"{_tables(connection)} AND TABLE_NAME = %s", name.schema or own, name.name)
     if not found:
         raise TableNotFound(f"there is no table {name} in this database")
     row = found[0]
@@ -78,7 +97,7 @@ def describe_all(connection: Connection, names: Collection[TableName]) -> dict[T
     if len(wanted) < MANY:
         return {}
     own = current_database(connection)
-    tables = _rows(connection, _ALL_TABLES, own)
+    tables = _rows(connection, _tables(connection), own)
     referenced = _referenced(connection, own)
     if referenced is None or len(tables) > SPARSE * len(wanted):
         return {}
@@ -121,10 +140,10 @@ def _table(
         shape = (*shape, hidden)
     return Table(
         name=TableName(table, None if schema == own else schema),
-        kind=_kind(schema, row["type"], bool(partitions), catalog=schema == own and table in CATALOG_TABLES),
+        kind=_kind(schema, row["type"], bool(partitions), catalog=schema == own and table in OWN_TABLES),
         columns=shape,
         primary_key=found.paging.get("PRIMARY", ()),
-        key=_key(found),
+        key=(ROW_ID,) if row["stored_by"] == "NONCLUSTERED" else _key(found),
         indexes=found.all,
         referenced_by=references,
         comment=row["comment"] or None,
@@ -178,7 +197,7 @@ def table_names(connection: Connection) -> list[TableName]:
         "SELECT TABLE_NAME AS name FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
         " AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_NAME",
     )
-    return [TableName(row["name"]) for row in rows if row["name"] not in CATALOG_TABLES]
+    return [TableName(row["name"]) for row in rows if row["name"] not in OWN_TABLES]
 
 
 def comments(connection: Connection) -> list[TableComment]:
@@ -195,7 +214,7 @@ def comments(connection: Connection) -> list[TableComment]:
             native=myrocks.ttl_items(row["comment"]) or None if str(row["engine"]).upper() == myrocks.ENGINE else None,
         )
         for row in rows
-        if row["name"] not in CATALOG_TABLES
+        if row["name"] not in OWN_TABLES
     ]
 
 
@@ -259,6 +278,7 @@ class _Indexes:
                     unique=not parts[0]["non_unique"],
                     # Full-text, spatial and hash indexes have no order to walk along; ignored ones may not be named.
                     partial=parts[0]["type"] != "BTREE" or parts[0]["ignored"],
+                    ascends=all(part["COLLATION"] == "A" for part in parts),
                 )
             )
             if usable and not parts[0]["non_unique"] and not any(part["nullable"] == "YES" for part in parts):
@@ -287,7 +307,9 @@ def _key(indexes: _Indexes) -> tuple[str, ...]:
 
 
 def key_index(table: Table) -> str:
-    """The index that `table.key` is taken from."""
+    """The index that `table.key` is taken from; no name where TiDB's own number of a row is the key."""
+    if table.key == (ROW_ID,):
+        return ""
     if table.primary_key == table.key:
         return "PRIMARY"
     return next(index.name for index in table.indexes if index.unique and index.columns == table.key)

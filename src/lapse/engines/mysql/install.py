@@ -8,15 +8,15 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
-from lapse.engines.mysql import inspect, managed
+from lapse.engines.base import BoundPolicy
+from lapse.engines.mysql import archive, inspect, managed
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 Clock = Callable[[Connection], datetime]
 
 
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: Clock) -> None:
+def install(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: Clock) -> None:
     """Everything that a policy has in the database besides the rows."""
     table, policy = declared.table, declared.policy
     if policy.hide_expired != "view":
@@ -27,10 +27,11 @@ def install(connection: Connection, declared: Declared, previous: Policy | None,
         if table.column(MANAGED_COLUMN) is None:
             managed.add_column(connection, table, policy.expire_after, now(connection))
         # The default last: where the triggers make a time of it, no row may have it without them.
-        managed.create_triggers(connection, table, policy.expire_after)
+        managed.create_triggers(connection, table, policy)
         managed.set_default(connection, table, policy.expire_after)
     if policy.hide_expired == "view":
         managed.create_view(connection, replace(declared, table=inspect.describe(connection, table.name)))
+    archive.install(connection, declared)
 
 
 def uninstall(connection: Connection, table: Table, policy: Policy) -> None:

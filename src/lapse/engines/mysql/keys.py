@@ -23,6 +23,9 @@ from lapse.model.table import Table, TableName
 INCLUSIVE = "="
 """Before the end of a range: that key belongs to the range, having no successor to name."""
 
+ROW_ID = "_tidb_rowid"
+"""TiDB's number of a row, where the primary key is not what it stores rows by, or there is none."""
+
 Key = tuple[Any, ...]
 
 
@@ -59,6 +62,9 @@ _FORMS = {
 }
 
 
+_END_OF_COMMENT = "*/"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """One column of an index. `members` is how many labels an ENUM has; `alias` is what the table is called."""
@@ -70,6 +76,7 @@ class Part:
     collation: str | None = None
     members: int = 0
     alias: str = ""
+    unsigned: bool = False
 
     @property
     def sql(self) -> str:
@@ -124,10 +131,24 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Walk:
-    """An index and the columns that order it, as one pages through it."""
+    """An index and the columns that order it, as one pages through it; without a name, it is the table itself."""
 
     index: str
     parts: tuple[Part, ...]
+
+    def hint(self, word: str = "FORCE") -> str:
+        """What keeps the server to it, behind the table's name."""
+        return f" {word} INDEX ({quote(self.index)})" if self.index else " USE INDEX ()"
+
+    def pinned(self, table: str) -> str:
+        """The same for the optimizer, in a statement that takes no other hint: MySQL's DELETE of one table.
+
+        Empty where a name would end the comment that hints are written in: the server would read the rest of the name
+        as SQL, quoted or not.
+        """
+        if not self.index or _END_OF_COMMENT in table or _END_OF_COMMENT in self.index:
+            return ""
+        return f"INDEX({quote(table)} {quote(self.index)})"
 
     def of(self, alias: str) -> Walk:
         """The same in a statement with more than one table, which calls this one so."""
@@ -183,6 +204,8 @@ class Walk:
 
 def load(connection: Connection, table: TableName, index: str, extra: Walk | None = None) -> Walk:
     """The walk along `index`; `extra` are columns that order rows which the index alone leaves equal."""
+    if not index:
+        return Walk(index="", parts=(Part(column=ROW_ID, form=Form.NUMBER),))
     rows = connection.exec_driver_sql(
         "SELECT s.COLUMN_NAME AS name, s.COLLATION AS direction, c.DATA_TYPE AS type, c.COLUMN_TYPE AS full_type,"
         " c.CHARACTER_SET_NAME AS charset, c.COLLATION_NAME AS collation_name"
@@ -221,10 +244,11 @@ def _part(row: dict[str, Any]) -> Part:
     kind = str(row["type"]).lower()
     return Part(
         column=row["name"],
-        form=_form(row["name"], kind),
+        form=form(row["name"], kind),
         descending=row["direction"] == "D",
         charset=row["charset"],
         collation=row["collation_name"],
+        unsigned="unsigned" in str(row["full_type"]).lower(),
         members=len(re.findall(r"'(?:[^']|'')*'", str(row["full_type"]))) if kind == "enum" else 0,
     )
 
@@ -233,14 +257,15 @@ def check_type(name: str, table: Table) -> None:
     """Raises Unsupported where an index on that column of a table cannot be walked along."""
     column = table.column(name)
     if column is not None:
-        _form(name, re.split(r"\W", column.type.lower(), maxsplit=1)[0])
+        form(name, re.split(r"\W", column.type.lower(), maxsplit=1)[0])
 
 
-def _form(name: str, kind: str) -> Form:
-    form = _FORMS.get(kind)
-    if form is None:
+def form(name: str, kind: str) -> Form:
+    """How values of a column of that type are read and written. Raises Unsupported."""
+    found = _FORMS.get(kind)
+    if found is None:
         raise Unsupported(f"column {name} is {kind}, and Lapse cannot walk along an index on that type")
-    return form
+    return found
 
 
 def _checked(text: str, pattern: str) -> str:

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared
-from lapse.engines.mysql import condition, definers, inspect, server, times
+from lapse.engines.base import BoundPolicy
+from lapse.engines.mysql import archive, condition, definers, inspect, server, times
 from lapse.engines.mysql.names import insert_trigger, live_view, qualified, quote, update_trigger
 from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.interval import Interval
+from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
 
 _COLUMN = quote(MANAGED_COLUMN)
@@ -64,9 +65,11 @@ def _stamp(after: Interval) -> str:
     return times.shifted(_NOW, after, "+")
 
 
-def _triggers(connection: Connection, table: TableName, after: Interval) -> dict[str, tuple[str, str]]:
+def _triggers(connection: Connection, table: TableName, policy: Policy) -> dict[str, tuple[str, str]]:
     """By name: when it runs, and what it does."""
-    found = {update_trigger(table).name: ("BEFORE UPDATE", _update_body(after))}
+    after = policy.expire_after
+    assert after is not None
+    found = {update_trigger(table).name: ("BEFORE UPDATE", _update_body(after, policy.renew_every))}
     if not server.stamps_hidden_columns(connection):
         found[insert_trigger(table).name] = ("BEFORE INSERT", _insert_body(after))
     return found
@@ -76,10 +79,10 @@ def drop_column(connection: Connection, table: Table) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {qualified(table.name)} DROP COLUMN {_COLUMN}")
 
 
-def create_triggers(connection: Connection, table: Table, after: Interval) -> None:
+def create_triggers(connection: Connection, table: Table, policy: Policy) -> None:
     try:
         drop_triggers(connection, table.name)
-        for name, (event, body) in _triggers(connection, table.name, after).items():
+        for name, (event, body) in _triggers(connection, table.name, policy).items():
             trigger = qualified(TableName(name, table.name.schema))
             connection.exec_driver_sql(
                 f"CREATE TRIGGER {trigger} {event} ON {qualified(table.name)} FOR EACH ROW {body}"
@@ -109,15 +112,26 @@ def _insert_body(after: Interval) -> str:
     return f"SET NEW.{_COLUMN} = if(NEW.{_COLUMN} <=> TIMESTAMP'{_UNSTAMPED}', {_stamp(after)}, NEW.{_COLUMN})"
 
 
-def _update_body(after: Interval) -> str:
-    """Keep NULL, keep what the statement itself set, keep the later instant."""
+def _update_body(after: Interval, every: Interval | None) -> str:
+    """Keep NULL, keep what the statement itself set, keep the later instant, and one that was renewed just now.
+
+    `ON UPDATE CURRENT_TIMESTAMP` would need no trigger and cannot say this: it would end a NULL and a later instant.
+    """
+    if every is not None:
+        return _former_update_body(after, every)
+    # A comparison with NULL is not true, and the greatest of NULL and anything is NULL: it runs for every updated row.
+    new, old = f"NEW.{_COLUMN}", f"OLD.{_COLUMN}"
+    return f"SET {new} = if({new} = {old}, greatest({old}, {_stamp(after)}), {new})"
+
+
+def _former_update_body(after: Interval, every: Interval | None) -> str:
+    """That of earlier versions, which means the same, and with `ttl_renew_every`."""
     stamp = _stamp(after)
-    return (
-        f"SET NEW.{_COLUMN} = if(NEW.{_COLUMN} <=> OLD.{_COLUMN} AND OLD.{_COLUMN} < {stamp}, {stamp}, NEW.{_COLUMN})"
-    )
+    due = stamp if every is None else times.shifted(stamp, every, "-")
+    return f"SET NEW.{_COLUMN} = if(NEW.{_COLUMN} <=> OLD.{_COLUMN} AND OLD.{_COLUMN} < {due}, {stamp}, NEW.{_COLUMN})"
 
 
-def create_view(connection: Connection, declared: Declared) -> None:
+def create_view(connection: Connection, declared: BoundPolicy) -> None:
     table = declared.table
     view = live_view(table.name)
     refuse_foreign_view(connection, view)
@@ -138,14 +152,15 @@ def drop_view(connection: Connection, table: TableName) -> None:
         connection.exec_driver_sql(f"DROP VIEW {qualified(view)}")
 
 
-def missing_parts(connection: Connection, declared: Declared) -> list[str]:
+def missing_parts(connection: Connection, declared: BoundPolicy) -> list[str]:
     table, policy = declared.table, declared.policy
-    missing = []
+    missing = archive.missing(connection, declared)
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
             return [f"column {MANAGED_COLUMN}"]
-        wanted, found = _triggers(connection, table.name, policy.expire_after), stored_triggers(connection, table.name)
-        absent = [f"trigger {name}" for name, (_, body) in wanted.items() if found.get(name) != body]
+        wanted, found = _triggers(connection, table.name, policy), stored_triggers(connection, table.name)
+        former = _former_update_body(policy.expire_after, policy.renew_every)
+        absent = [f"trigger {name}" for name, (_, body) in wanted.items() if found.get(name) not in (body, former)]
         missing += absent
         if (
             not absent

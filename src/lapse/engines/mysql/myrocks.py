@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared
+from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.mysql.names import literal, qualified, quote, source
 from lapse.errors import Drift, Unsupported
 from lapse.model.interval import SECOND, Interval
@@ -44,6 +44,8 @@ def express(table: Table, policy: Policy) -> Expressed:
     expiry = policy.expiry
     if policy.filter is not None:
         return Expressed(reason="it knows no ttl_filter")
+    if policy.keep_last is not None:
+        return Expressed(reason="it knows no ttl_keep_last")
     try:
         if isinstance(expiry, ColumnExpiry) and expiry.column == MANAGED_COLUMN:
             items += _implicit(table, policy)
@@ -147,7 +149,7 @@ def understood(connection: Connection, name: TableName) -> int:
     return int(seconds or 0)
 
 
-def verify(connection: Connection, declared: Declared) -> None:
+def verify(connection: Connection, declared: BoundPolicy) -> None:
     """Raises Drift unless MyRocks deletes, and hides, the rows of this table or partition as the policy says."""
     expected = expected_seconds(declared.policy)
     found = understood(connection, declared.table.name)

@@ -9,24 +9,29 @@ from functools import cached_property
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared, Deleter, Engine, Expiring, Gauge, Survey, Target
+from lapse.engines.base import Advice, BoundPolicy, Deleter, Engine, Expiring, Gauge, Survey, Target
 from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql import (
     checks,
     compaction,
+    gauges,
     inspect,
     install,
     managed,
     myrocks,
     privileges,
     tidb,
+    tidb_armed,
     tidb_jobs,
     tidb_native,
 )
 from lapse.engines.mysql.compaction import Compactor
+from lapse.engines.mysql.delete import Watch
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.tidb_native import Tidb
 from lapse.engines.native import Native, NativeFirst, Verdict
+from lapse.errors import Blocked
+from lapse.model.blocked import BlockCode
 from lapse.model.job import Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
@@ -52,7 +57,7 @@ class MyRocks(Native):
 
     # Declare
 
-    def check(self, connection: Connection, declared: Declared) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
         table, policy = declared.table, declared.policy
         notices = checks.check_table(connection, declared)
         myrocks.check_comment(table)
@@ -66,10 +71,10 @@ class MyRocks(Native):
             notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
         return Verdict(notices=tuple(notices))
 
-    def can_express(self, declared: Declared) -> bool:
+    def can_express(self, connection: Connection, declared: BoundPolicy) -> bool:
         return myrocks.express(declared.table, declared.policy).comment is not None
 
-    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def declare(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
         table, policy = declared.table, declared.policy
         if policy.hide_expired != "view":
             managed.drop_view(connection, table.name)
@@ -92,19 +97,19 @@ class MyRocks(Native):
 
     # Read back
 
-    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         wanted = myrocks.express(declared.table, declared.policy).comment
         return [] if myrocks.ttl_items(declared.table.comment) == wanted else [f"comment {wanted!r}"]
 
     def obeys(self, connection: Connection, table: Table, policy: Policy) -> bool:
         return myrocks.express(table, policy).comment == myrocks.ttl_items(table.comment)
 
-    def path(self, connection: Connection, declared: Declared) -> Path:
+    def path(self, connection: Connection, declared: BoundPolicy) -> Path:
         myrocks.verify(connection, declared)
         items = myrocks.ttl_items(declared.table.comment)
         return Path(kind=PathKind.NATIVE, evidence=f"MyRocks deletes them: {items}")
 
-    def _verify_leaves(self, connection: Connection, declared: Declared) -> None:
+    def _verify_leaves(self, connection: Connection, declared: BoundPolicy) -> None:
         table, policy = declared.table, declared.policy
         if table.kind is not TableKind.PARTITIONED:
             myrocks.verify(connection, declared)
@@ -115,7 +120,7 @@ class MyRocks(Native):
 
     # Observe
 
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         return myrocks.advice(connection, declared.table, declared.policy)
 
     def privileges(self, connection: Connection) -> list[Advice]:
@@ -127,10 +132,10 @@ class MyRocks(Native):
     def condition(self, table: Table) -> str:
         return f"MyRocks: {myrocks.ttl_items(table.comment)}"
 
-    def survey(self, connection: Connection, declared: Declared) -> Survey:
+    def survey(self, connection: Connection, declared: BoundPolicy) -> Survey:
         return compaction.survey(connection, declared.table.name)
 
-    def expiring(self, connection: Connection, declared: Declared, instants: int) -> Expiring | None:
+    def expiring(self, connection: Connection, declared: BoundPolicy, instants: int) -> Expiring | None:
         if _hidden_time(declared.table) is None:
             return None
         return compaction.expiring(connection, declared.table.name, instants)
@@ -157,24 +162,72 @@ class NativeMysqlEngine(NativeFirst, MysqlEngine):
 
     @cached_property
     def native(self) -> Native:
-        kind = Tidb if self.flavour.is_tidb else MyRocks
-        return kind(connect=self._delete_connection, atomic=self.atomic)
+        if not self.flavour.is_tidb:
+            return MyRocks(connect=self._delete_connection, atomic=self.atomic)
+        return Tidb(
+            connect=self._delete_connection,
+            atomic=self.atomic,
+            version=self.flavour.version,
+            own_clock=self.clock is not None,
+        )
 
-    # On TiDB the TTL is the table's own: another table in its place has none, or one that was declared on it.
+    # What TiDB deletes by itself is the table's own: another table in its place has no TTL, or one declared on it.
 
-    def arm(self, connection: Connection, declared: Declared) -> str:
+    def arm(self, connection: Connection, declared: BoundPolicy) -> str:
         if not self.flavour.is_tidb:
             return super().arm(connection, declared)
+        if not self._expresses(connection, declared):
+            return tidb_armed.arm(connection, declared)
         found = json.loads(Engine.arm(self, connection, declared))
         return json.dumps(found | {"job": tidb_native.last_job(connection, declared.table.name)})
 
-    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+    def check_armed(self, connection: Connection, declared: BoundPolicy, armed: str) -> str:
         if not self.flavour.is_tidb:
             return super().check_armed(connection, declared, armed)
-        checked = Engine.check_armed(self, connection, declared, armed)
+        if tidb_armed.is_own(armed):
+            return self._check_own(connection, declared, armed)
         tidb_native.verify(connection, declared)
+        checked = Engine.check_armed(self, connection, declared, armed)
         tidb_native.refuse_switched_off(connection, declared, json.loads(armed)["job"])
         return checked
+
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
+        notices = super().check(connection, declared, previous)
+        if self.flavour.is_tidb and not self._expresses(connection, declared):
+            found = self.condition(connection, declared, self.now(connection))
+            tidb_armed.refuse_incomputable(connection, declared.table.name, found.sql)
+        return notices
+
+    def _check_own(self, connection: Connection, declared: BoundPolicy, text: str) -> str:
+        checked = tidb_armed.check(connection, declared.table, text)
+        missing = managed.missing_parts(connection, declared)
+        if missing:
+            raise Blocked(
+                BlockCode.PARTS_MISSING,
+                f"missing in the database: {', '.join(missing)}",
+                hint="lapse doctor URL --repair",
+            )
+        return checked
+
+    def _watch(self, connection: Connection, target: Target) -> Watch:
+        if not self.flavour.is_tidb:
+            return super()._watch(connection, target)
+        return tidb_armed.Watch(connection, target.declared, target.armed)
+
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
+        found = super().missing_parts(connection, declared)
+        if self.flavour.is_tidb and not self._expresses(connection, declared):
+            ttl = tidb_jobs.read(connection, declared.table.name)
+            found = [*found, *(["TTL_ENABLE = 'OFF'"] if ttl is not None and ttl.enabled else [])]
+        return found
+
+    def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
+        """TiDB's views tell no rights on single tables, so it is tried."""
+        if not self.flavour.is_tidb:
+            return super().privileges(connection, declared)
+        if self._serving(connection, declared.table):
+            return self.native.privileges(connection)
+        return privileges.lacking_on_tidb(connection, declared.table.name)
 
     def incarnation(self, connection: Connection) -> str:
         """All servers of all clusters have one name there, and a cluster has many: the catalog tells them apart."""
@@ -186,8 +239,9 @@ class NativeMysqlEngine(NativeFirst, MysqlEngine):
         return " ".join(str(each.statement) for each in self.native.privileges(connection)) or None
 
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
-        """Lapse sends TiDB no deletes that would have to give way."""
-        return [] if self.flavour.is_tidb else super().gauges(connection, settings)
+        if self.flavour.is_tidb:
+            return gauges.read_tidb(connection, self._threads)
+        return super().gauges(connection, settings)
 
     def create_statement(self, connection: Connection, table: Table) -> str:
         found = super().create_statement(connection, table)

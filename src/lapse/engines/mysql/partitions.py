@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint, Declared, Deleter
+from lapse.engines.base import Batch, BoundPolicy, Checkpoint, Deleter
 from lapse.engines.keyset import Atomic, Connect
 from lapse.engines.mysql import inspect
 from lapse.engines.mysql.condition import Condition
@@ -39,7 +39,7 @@ _BOUNDS = {
 
 
 def whole_range_expired(
-    connection: Connection, declared: Declared, found: Condition, *, seconds: float | None = None
+    connection: Connection, declared: BoundPolicy, found: Condition, *, seconds: float | None = None
 ) -> bool:
     """Can no row of this partition be alive, whatever is inserted meanwhile? `seconds` is for what it takes to see."""
     table = declared.table

@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.engines import condition as shared
-from lapse.engines.base import Declared, Footprint
+from lapse.engines.base import BoundPolicy, Footprint
 from lapse.engines.mysql import condition, partitions, zones
 from lapse.engines.mysql.condition import Condition
+from lapse.engines.mysql.keys import ROW_ID
 from lapse.engines.mysql.names import quote, source
+from lapse.engines.mysql.session import is_tidb
 from lapse.engines.zones import block_guess
 from lapse.model.job import Path, PathKind
 from lapse.model.table import Index, Table, TableName
@@ -21,27 +23,34 @@ INDEX_PATH_SHARE = 0.05
 INDEX_PATH_ROWS = 1_000
 
 
-def choose(connection: Connection, declared: Declared, compiled: shared.Condition, rows: int) -> Path:
+def choose(connection: Connection, declared: BoundPolicy, compiled: shared.Condition) -> Path:
     table = declared.table
     block_guess(declared, zones.in_doubt(connection, declared))
     found = condition.own(compiled)
-    if declared.policy.partition_drop and partitions.whole_range_expired(connection, declared, found):
+    follows = declared.policy.archive is not None or declared.policy.ledger_keys
+    drops = declared.policy.partition_drop and not follows
+    if drops and partitions.whole_range_expired(connection, declared, found):
         return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
-    order = "primary key order" if table.primary_key else "order of a unique key"
+    order = "primary key order" if table.key == table.primary_key else _other_order(table)
     index = expiry_index(table, found.column.name) if found.column else None
     if index is None:
         reason = "no index on the expiry column alone" if found.column else "expiry is an expression"
         return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: {reason}")
-    enough = max(int(rows * INDEX_PATH_SHARE), INDEX_PATH_ROWS)
+    enough = max(int(estimate_rows(connection, table.name) * INDEX_PATH_SHARE), INDEX_PATH_ROWS)
     seen = _count_up_to(connection, table.name, index, found, enough + 1)
     if seen > enough:
         return Path(kind=PathKind.PHYSICAL, evidence=f"{order}: more than {enough} rows have expired")
     return Path(kind=PathKind.INDEX, index=index.name, evidence=f"index {index.name}: about {seen} rows have expired")
 
 
+def _other_order(table: Table) -> str:
+    return f"order of {ROW_ID}" if table.key == (ROW_ID,) else "order of a unique key"
+
+
 def expiry_index(table: Table, column: str) -> Index | None:
-    """An index on that column alone: rows of equal expiry then come in the order of the key, which InnoDB appends."""
-    if table.key != table.primary_key:
+    """An index on that column alone: rows of equal expiry then come in the order of the key, which InnoDB appends, and
+    TiDB as well."""
+    if table.key not in (table.primary_key, (ROW_ID,)):
         return None
     return next((i for i in table.indexes if not i.partial and i.columns == (column,) and i.name != "PRIMARY"), None)
 
@@ -67,7 +76,9 @@ def footprints(connection: Connection, names: Sequence[TableName]) -> dict[Table
             (schema, *wanted),
         )
         for name, count, size in rows:
-            found[TableName(str(name), schema)] = Footprint(rows=_whole(count), bytes=_whole(size))
+            # TiDB knows no size until it has analysed the table.
+            known = None if is_tidb(connection) and not size else _whole(size)
+            found[TableName(str(name), schema)] = Footprint(rows=_whole(count), bytes=known)
     return found
 
 

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Advice, Declared
+from lapse.engines.archive import archive_of
+from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.mysql import definers, inspect, tidb_jobs
 from lapse.engines.mysql.names import qualified, quote
-from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, TableName
+from lapse.model.archive import file_url
+from lapse.model.table import CATALOG_TABLES, MANAGED_COLUMN, REQUEST_TABLE, TableName
 
 _ON_TABLE = ("SELECT", "DELETE")
 _ON_CATALOG = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_ON_REQUESTS = ("SELECT", "UPDATE", "DELETE")
 _OF_DECLARER = ("SELECT", "INSERT", "UPDATE", "ALTER", "CREATE", "TRIGGER")
 _OF_INSTALLER = (*_ON_CATALOG, "CREATE", "CREATE VIEW", "DROP", "INDEX")
 _OF_DEFINER = ("TRIGGER", "SELECT", "UPDATE")
@@ -27,7 +30,7 @@ _RISKY = ("SUPER", "FILE", "CREATE USER", "DROP", "DELETE", "UPDATE")
 """Named first."""
 
 
-def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str | None) -> list[Advice]:
+def lacking(connection: Connection, declared: BoundPolicy, *, binlog_privilege: str | None) -> list[Advice]:
     """Declaring a policy takes more (ALTER, TRIGGER, CREATE VIEW); a worker never declares.
 
     `binlog_privilege` is what keeping deletes out of the binary log takes, where that is wanted.
@@ -46,6 +49,14 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
     missing = _missing(connection, grantee, schema, name.name, wanted)
     if missing:
         found.append(_advice(missing, qualified(TableName(name.name, schema)), account))
+    place = archive_of(declared)
+    if place is not None:
+        # TRIGGER shows those that would change what is archived.
+        at = place.schema or inspect.current_database(connection)
+        exports = ("DELETE",) if file_url(declared.policy.archive or "") else ()
+        missing = _missing(connection, grantee, at, place.name, ("SELECT", "INSERT", *exports, "TRIGGER"))
+        if missing:
+            found.append(_advice(missing, qualified(TableName(place.name, at)), account))
     if declared.policy.partition_drop and _missing(connection, grantee, schema, None, ("LOCK TABLES",)):
         # The server gives this one for whole databases only.
         found.append(_advice(["LOCK TABLES"], f"{quote(schema)}.*", account))
@@ -54,6 +65,9 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
         missing = _missing(connection, grantee, own, table, _ON_CATALOG)
         if missing:
             found.append(_advice(missing, qualified(TableName(table, own)), account))
+    missing = _missing(connection, grantee, own, REQUEST_TABLE, _ON_REQUESTS)
+    if missing and inspect.storage_engine(connection, TableName(REQUEST_TABLE)):
+        found.append(_advice(missing, qualified(TableName(REQUEST_TABLE, own)), account))
     if binlog_privilege and len(_missing(connection, grantee, None, None, (binlog_privilege, "SUPER"))) == 2:
         found.append(
             Advice(
@@ -64,10 +78,16 @@ def lacking(connection: Connection, declared: Declared, *, binlog_privilege: str
     return found
 
 
-def _is_renewed(declared: Declared) -> bool:
+def _is_renewed(declared: BoundPolicy) -> bool:
     """Does a trigger renew the managed column? One that the database fills by itself has none."""
     column = declared.table.column(MANAGED_COLUMN)
     return declared.policy.expire_after is not None and not (column is not None and column.generated)
+
+
+def may_make_procedures(connection: Connection) -> bool:
+    known = _account(connection)
+    own = inspect.current_database(connection)
+    return known is not None and not _missing(connection, known[0], own, None, ("CREATE ROUTINE",))
 
 
 def lacking_for_compaction(connection: Connection) -> list[Advice]:
@@ -96,6 +116,18 @@ def lacking_for_tidb(connection: Connection) -> list[Advice]:
     return found
 
 
+def lacking_on_tidb(connection: Connection, name: TableName) -> list[Advice]:
+    """What Lapse's own jobs need there, tried as well; nothing is executed."""
+    try:
+        connection.exec_driver_sql(f"EXPLAIN DELETE FROM {qualified(name)} WHERE 1 = 0")
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        user, host = str(connection.exec_driver_sql("SELECT CURRENT_USER()").scalar_one()).rsplit("@", 1)
+        return [_advice(list(_ON_TABLE), qualified(name), f"{quote(user)}@{quote(host)}")]
+    return []
+
+
 def declarer_grants(connection: Connection, name: TableName) -> str | None:
     """What an account lacks on a table and on Lapse's own, whether or not these can be seen; None where the server does
     not tell."""
@@ -118,7 +150,7 @@ def declarer_grants(connection: Connection, name: TableName) -> str | None:
     return " ".join(grants) or None
 
 
-def lacking_of_definer(connection: Connection, declared: Declared) -> list[Advice]:
+def lacking_of_definer(connection: Connection, declared: BoundPolicy) -> list[Advice]:
     """The trigger of a managed column runs with the rights of the account that declared the policy."""
     name = declared.table.name
     account = definers.definer(connection, name) if declared.policy.expire_after is not None else None

@@ -31,6 +31,7 @@ BRIEF_SECONDS = 1
 """How long a worker waits for one, or anything that only looks: the shortest that both servers know."""
 
 STRICT_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+RESTORING_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
 LENIENT_MODE = "NO_ENGINE_SUBSTITUTION"
 """For deletes: a value that is no time is then NULL, which never expires, and not an error that ends the job."""
 
@@ -71,9 +72,19 @@ class Flavour:
         return self.is_mariadb
 
     @property
+    def picks_before_it_deletes(self) -> bool:
+        """Are rows that no other session holds picked, and locked, by the statement before the DELETE?"""
+        return not (self.can_refuse_to_wait or self.is_tidb)
+
+    @property
     def reads_the_table_it_deletes_from(self) -> bool:
         """May a sub-query of a DELETE read the same table?"""
         return self.is_mariadb
+
+    @property
+    def begin_reading(self) -> str:
+        """Begins a transaction that changes nothing. TiDB refuses the words, and has no functions that could write."""
+        return "START TRANSACTION" if self.is_tidb else "START TRANSACTION READ ONLY"
 
     @property
     def binlog_privilege(self) -> str:
@@ -144,11 +155,15 @@ def _replica(primary: URL, address: str) -> URL:
     return primary.set(host=host.strip("[]"), port=int(port) if port else primary.port)
 
 
+def address(url: URL) -> str:
+    return f"{url.host}:{url.port}" if url.port else str(url.host)
+
+
 def open_replicas(options: Options) -> dict[str, Database]:
     """Pools for asking each replica how far behind it is, by `host:port`."""
     timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
     return {
-        f"{url.host}:{url.port}" if url.port else str(url.host): _open(
+        address(url): _open(
             url, options, pool_size=1, pool_pre_ping=True, connect_args={**options.arguments, **timeouts}
         )
         for url in options.replicas
@@ -193,8 +208,10 @@ def open_for_users(options: Options) -> Database:
 
     @event.listens_for(database, "before_cursor_execute", retval=True)
     def _mark(
-        connection: object, cursor: object, statement: str, parameters: Any, context: Any, many: bool
+        connection: Connection, cursor: object, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
+        if context.compiled is not None:
+            statement = _locking(connection, statement)
         return (statement if many or context.compiled is None else marked(statement)), parameters
 
     return database
@@ -221,7 +238,26 @@ def _open(url: URL, options: Options, **how: Any) -> Database:
             )
         return raw
 
+    @event.listens_for(database, "connect")
+    def _remember(raw: Any, record: Any) -> None:
+        record.info[_IS_TIDB] = Flavour.from_text(raw.server_version).is_tidb
+
     return database
+
+
+_IS_TIDB = "lapse_is_tidb"
+
+
+def is_tidb(connection: Connection) -> bool:
+    return bool(connection.info.get(_IS_TIDB))
+
+
+_SHARED = re.compile(r" (LOCK IN SHARE MODE|FOR SHARE)\s*\Z")
+
+
+def _locking(connection: Connection, statement: str) -> str:
+    """A statement of Lapse's own, with a lock that the server has: TiDB refuses to share one."""
+    return _SHARED.sub(" FOR UPDATE", statement) if is_tidb(connection) else statement
 
 
 def open_database(
@@ -254,7 +290,7 @@ def open_database(
             cursor.execute("SELECT VERSION()")
             flavour = Flavour.from_text(str(cursor.fetchone()[0]))
             flavour.check()
-            for statement in statements + (_MARIADB_ONLY if flavour.is_mariadb else _MYSQL_ONLY):
+            for statement in (*statements, *_OF_PRODUCT[flavour.product]):
                 cursor.execute(statement)
         threads.add(raw.thread_id())
 
@@ -269,10 +305,12 @@ def open_database(
 
     @event.listens_for(database, "before_cursor_execute", retval=True)
     def _mark(
-        connection: object, cursor: object, statement: str, parameters: Any, context: Any, many: bool
+        connection: Connection, cursor: object, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
         # A user's own statement stays as typed. The driver recognises an INSERT of many rows by its first word.
         ours = deleting or context.compiled is not None
+        if context.compiled is not None:
+            statement = _locking(connection, statement)
         return (statement if many or not ours else marked(statement)), parameters
 
     ask_if_doubtful(database, lambda raw: raw.ping(reconnect=False), pymysql.Error, _socket)
@@ -298,16 +336,14 @@ ROLLBACK = marked("ROLLBACK AND NO CHAIN NO RELEASE")
 """Said in full, as a session of the user's may have another completion_type."""
 
 
-_MARIADB_ONLY = (
+_OF_PRODUCT = {
     # A long IN list stays one, and is read by ranges of the key, instead of becoming a sub-query.
-    "SET SESSION in_predicate_conversion_threshold = 0",
-)
-
-
-_MYSQL_ONLY = (
+    "MariaDB": ("SET SESSION in_predicate_conversion_threshold = 0",),
     # How many rows a table has is asked of the storage engine, and not of what was true a day ago.
-    "SET SESSION information_schema_stats_expiry = 0",
-)
+    "MySQL": ("SET SESSION information_schema_stats_expiry = 0",),
+    # In the other mode nothing is locked before the commit, and a statement does not see what others have committed.
+    "TiDB": ("SET SESSION tidb_txn_mode = 'pessimistic'",),
+}
 
 
 def session_statements(*, deleting: bool, by_key_only: bool, binlog: bool) -> tuple[str, ...]:
@@ -360,6 +396,18 @@ def bookkeeping(connection: Connection) -> Iterator[None]:
         if not connection.invalidated and not connection.closed:
             before = {name: _written(value) for name, value in zip(names, values, strict=True)}
             connection.exec_driver_sql(set_session(before))
+
+
+@contextmanager
+def keeping_values(connection: Connection) -> Iterator[None]:
+    """Rows are inserted as they were: a number 0 stays 0, and a date may be zero."""
+    before = connection.exec_driver_sql("SELECT @@SESSION.sql_mode").scalar_one()
+    connection.exec_driver_sql(set_session({"sql_mode": f"'{RESTORING_MODE}'"}))
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql(set_session({"sql_mode": _written(before)}))
 
 
 def _written(value: object) -> str:

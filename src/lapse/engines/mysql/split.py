@@ -8,18 +8,20 @@ and outliers do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Target
-from lapse.engines.mysql import inspect, keys, paths
+from lapse.engines.mysql import keys, paths
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
-from lapse.engines.mysql.names import quote, source
+from lapse.engines.mysql.names import source
+from lapse.engines.mysql.replicas import Reader
 from lapse.model.expression import Null
 from lapse.model.job import KeyRange, PathKind
 from lapse.model.table import TableName
@@ -50,26 +52,31 @@ class Stretch:
         return lower if self.end is None else [*lower, walk.until(self.end)]
 
 
-def ranges(connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+def ranges(
+    connection: Connection, target: Target, pieces: int, walk: Callable[[], Walk], reader: Reader | None = None
+) -> list[KeyRange]:
+    """`walk` is the way along the table's key, asked for only where it is needed; `reader` looks on a replica."""
     if isinstance(target.declared.expression, Null):
         return []
     if target.path.kind is not PathKind.PHYSICAL:
         return [KeyRange()]
-    table = target.declared.table
-    if _finds_nothing(connection, target):
+    if _finds_nothing(connection, target, reader):
         return []
-    walk = keys.load(connection, table.name, inspect.key_index(table))
-    return key_ranges(connection, table.name, walk, pieces)
+    return key_ranges(connection, target.declared.table.name, walk(), pieces)
 
 
-def _finds_nothing(connection: Connection, target: Target) -> bool:
+def _finds_nothing(connection: Connection, target: Target, reader: Reader | None) -> bool:
     """Has nothing expired in this small table? Read without a lock."""
     name = target.declared.table.name
     size = paths.table_bytes(connection, name)
     if size is None or not target.fits_one_scan(size):
         return False
-    found = connection.exec_driver_sql(f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1")
-    return found.first() is None
+    sql = f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1"
+
+    def look(session: Connection) -> bool:
+        return session.exec_driver_sql(sql).first() is None
+
+    return look(connection) if reader is None else reader.ask(connection, look)
 
 
 def key_ranges(connection: Connection, table: TableName, walk: Walk, pieces: int) -> list[KeyRange]:
@@ -90,14 +97,15 @@ class Cutter:
     def __init__(self, connection: Connection, table: TableName, walk: Walk) -> None:
         self._connection = connection
         self._source = source(table)
+        self._table = table
         self._walk = walk
-        rows_per_page = paths.statistic(connection, table, "TABLE_ROWS * @@innodb_page_size / DATA_LENGTH")
-        self._counted_rows = COUNTED_PAGES * float(rows_per_page or 0)
 
     def stretches(self, pieces: int) -> list[Stretch]:
         """At most `pieces` stretches of about as many rows each, in the order of the index: together, the table."""
+        if pieces == 1:
+            return [Stretch()]
         found = [self._weighed(None, None)]
-        for _ in range(ROUNDS if pieces > 1 else 0):
+        for _ in range(ROUNDS):
             heaviest = max((each for each in found if not each.solid), key=lambda each: each.rows, default=None)
             share = sum(each.rows for each in found) / pieces
             if heaviest is None or (len(found) >= pieces and heaviest.rows <= UNEVEN * share):
@@ -117,14 +125,22 @@ class Cutter:
 
     def _from(self, stretch: Stretch, hint: str) -> str:
         where = " AND ".join(stretch.where(self._walk))
-        return f"FROM {self._source} {hint} INDEX ({quote(self._walk.index)}){' WHERE ' if where else ''}{where}"
+        return f"FROM {self._source}{self._walk.hint(hint)}{' WHERE ' if where else ''}{where}"
 
     def _weighed(self, start: Key | None, end: Key | None) -> Stretch:
         stretch = Stretch(start=start, end=end)
         # An index that is forced has no price on MySQL, which then guesses that one row is in it.
         sql = f"EXPLAIN FORMAT=TRADITIONAL SELECT 1 {self._from(stretch, 'USE')}"
-        rows = int(self._connection.exec_driver_sql(sql).mappings().one()["rows"] or 0)
+        guess = self._connection.exec_driver_sql(sql).mappings().all()[0]
+        if "estRows" in guess:
+            return replace(stretch, rows=int(float(guess["estRows"])))
+        rows = int(guess["rows"] or 0)
         return replace(stretch, rows=rows // 2 if rows > self._counted_rows else rows)
+
+    @cached_property
+    def _counted_rows(self) -> float:
+        rows_per_page = paths.statistic(self._connection, self._table, "TABLE_ROWS * @@innodb_page_size / DATA_LENGTH")
+        return COUNTED_PAGES * float(rows_per_page or 0)
 
     def _cut(self, stretch: Stretch, count: int) -> list[Stretch]:
         first, last = self._end(stretch, self._walk.order), self.last(stretch)

@@ -45,7 +45,8 @@ class Ttl:
     every: Interval | None
 
     def expires_like(self, policy: Policy) -> bool:
-        return self.column == policy.column and self.interval == policy.interval
+        """TiDB writes the column as it was made or in lower case, which are one name to it."""
+        return self.column.lower() == (policy.column or "").lower() and self.interval == policy.interval
 
 
 def read(create_statement: str) -> Ttl | None:
@@ -82,7 +83,11 @@ def _interval(text: str) -> Interval | None:
 
 def clause(policy: Policy, *, enabled: bool) -> str:
     """What ALTER TABLE is told. The interval of jobs is always written: TiDB's default depends on its version."""
-    return f"{expiry(policy)} TTL_ENABLE = '{'ON' if enabled else 'OFF'}' TTL_JOB_INTERVAL = '{every(policy).to_go()}'"
+    return f"{expiry(policy)} TTL_ENABLE = '{'ON' if enabled else 'OFF'}' {job_interval(policy)}"
+
+
+def job_interval(policy: Policy) -> str:
+    return f"TTL_JOB_INTERVAL = '{(every(policy) or HOURLY).to_go()}'"
 
 
 def expiry(policy: Policy) -> str:
@@ -90,80 +95,82 @@ def expiry(policy: Policy) -> str:
     return f"TTL = {quote(policy.column)} + {policy.interval.to_mysql()}"
 
 
-def every(policy: Policy) -> Interval:
-    """How often TiDB runs a job. Raises Unsupported for a cron that is no even interval."""
+def every(policy: Policy) -> Interval | None:
+    """How often TiDB runs a job; None for what it cannot do."""
     if policy.job_interval is not None:
-        if policy.job_interval.months or policy.job_interval.micros % MINUTE or not policy.job_interval:
-            raise Unsupported(
-                f"TiDB runs TTL jobs every so many minutes, and {policy.job_interval} is none",
-                hint="TTL_JOB_INTERVAL = '1h'",
-            )
-        return policy.job_interval
-    if policy.job_cron in (None, "@hourly"):
-        return HOURLY
-    raise Unsupported(
-        f"TiDB's own TTL knows no cron, and ttl_job_cron is {policy.job_cron}", hint="TTL_JOB_INTERVAL = '1h' instead"
-    )
+        whole = not (policy.job_interval.months or policy.job_interval.micros % MINUTE)
+        return policy.job_interval if whole and policy.job_interval else None
+    return HOURLY if policy.job_cron in (None, "@hourly") else None
 
 
 _EXPRESSED = frozenset({"column", "interval", "pause", "job_cron", "job_interval", "time_zone", "label_metrics"})
 _OF_LAPSE = frozenset({"guard", "grace", "row_stats_poll_interval", "delete_within"})
 """What concerns Lapse's look at the table and not how TiDB deletes."""
-_PARAMETERS = frozenset(
-    {"select_batch_size", "delete_batch_size", "adaptive", "select_as_of_system_time", "time_format"}
-)
-"""What TiDB has for the whole cluster or not at all, and what changes no row's fate."""
+_WITHOUT_EFFECT = frozenset({"select_as_of_system_time", "time_format"})
+"""What changes nothing here, whichever way rows are deleted."""
 
 
-def refuse(table: Table, policy: Policy) -> list[str]:
-    """Raises Unsupported for what TiDB's own TTL cannot do; returns notices."""
+def refuse(table: Table, policy: Policy) -> None:
+    """Raises Unsupported for what neither TiDB nor Lapse can do there."""
     name = table.name
-    if table.kind is TableKind.PARTITIONED:
-        raise Unsupported(
-            f"table {name} has partitions: TiDB runs a job for each, which Lapse does not follow",
-            hint=f"declare it with TiDB's client: ALTER TABLE {name} TTL = column + INTERVAL 30 DAY",
-        )
-    if table.kind is not TableKind.TABLE:
+    if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
         raise Unsupported(f"{name} is a {table.kind}, and TTL works on tables")
-    _refuse_expiry(table, policy)
-    _refuse_column(table, policy)
-    if table.referenced_by:
-        children = ", ".join(sorted({str(reference.table) for reference in table.referenced_by}))
-        raise Unsupported(f"TiDB allows no TTL on table {name}, because rows of {children} refer to it")
-    every(policy)
-    given = {field.name for field in fields(policy) if getattr(policy, field.name) != field.default}
-    unknown = sorted(given - _EXPRESSED - _OF_LAPSE - _PARAMETERS)
-    if unknown:
-        raise Unsupported(
-            f"TiDB's own TTL has nothing like ttl_{unknown[0]}, and Lapse deletes no rows by itself there",
-            hint=f"ALTER TABLE {name} RESET (ttl_{unknown[0]})",
-        )
-    ignored = sorted(given & _PARAMETERS)
-    return (
-        [f"TiDB's own job has no parameter like {', '.join(f'ttl_{parameter}' for parameter in ignored)}"]
-        if ignored
-        else []
-    )
-
-
-def _refuse_expiry(table: Table, policy: Policy) -> None:
-    name = table.name
     if policy.expire_after is not None:
-        after = policy.expire_after
         raise Unsupported(
             "ttl_expire_after needs triggers and invisible columns, which TiDB does not have",
             hint=f"ALTER TABLE {name} ADD COLUMN renewed_at DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)"
-            f" ON UPDATE CURRENT_TIMESTAMP(6); ALTER TABLE {name} TTL = renewed_at + {_as_mysql(after)}",
+            f" ON UPDATE CURRENT_TIMESTAMP(6); ALTER TABLE {name} TTL = renewed_at + {_as_mysql(policy.expire_after)}",
         )
-    if policy.expression is not None:
+    if policy.column is not None and table.column(policy.column) is None:
+        raise Unsupported(f"table {name} has no column {policy.column}")
+    if policy.archive is not None:
+        raise Unsupported("archives do not work on TiDB yet")
+    if policy.ledger_keys:
+        raise Unsupported("ttl_ledger_keys does not work on TiDB yet")
+    if policy.keep_last is not None:
+        raise Unsupported("ttl_keep_last does not work on TiDB yet")
+    if policy.partition_drop:
         raise Unsupported(
-            "TiDB's own TTL reads a column, and ttl_expiration_expression is an expression",
-            hint=f"ALTER TABLE {name} ADD COLUMN expires_at DATETIME AS (…) VIRTUAL;"
-            f" ALTER TABLE {name} TTL = expires_at + INTERVAL 0 SECOND",
+            "TiDB cannot lock a table, so a partition that Lapse has looked at may be another one when it is dropped",
+            hint="without ttl_partition_drop its rows are deleted one by one",
         )
+
+
+def why_not(table: Table, policy: Policy) -> str | None:
+    """Why TiDB's own TTL cannot do what a policy says, and Lapse's own job has to; None where it can."""
+    if table.kind is TableKind.PARTITIONED:
+        return "it has partitions, and TiDB would run a job for each, which Lapse does not follow"
+    if table.referenced_by:
+        children = ", ".join(sorted({str(reference.table) for reference in table.referenced_by}))
+        return f"rows of {children} refer to it"
+    if policy.expression is not None:
+        return "TiDB reads a column, and ttl_expiration_expression is an expression"
     after = policy.interval or Interval()
     if (after.months and after.micros) or after.micros % SECOND:
-        raise Unsupported(f"TiDB counts in whole seconds or in whole months, and {after} is neither")
+        return f"TiDB counts in whole seconds or in whole months, and {after} is neither"
+    if every(policy) is None:
+        return f"TiDB runs jobs every so many minutes, and not at {policy.job_cron or policy.job_interval}"
+    return _why_not_column(table, policy) or _why_not_parameters(policy)
+
+
+def _why_not_column(table: Table, policy: Policy) -> str | None:
+    column = table.column(policy.column or "")
+    if column is None or column.type.lower().split("(")[0].split()[0] in TIME_TYPES:
+        return None
+    return f"TiDB reads DATE, DATETIME and TIMESTAMP, and column {column.name} is {column.type}"
+
+
+def _why_not_parameters(policy: Policy) -> str | None:
+    unknown = sorted(_given(policy) - _EXPRESSED - _OF_LAPSE - _WITHOUT_EFFECT)
+    return f"TiDB has nothing like ttl_{unknown[0]} for one table" if unknown else None
+
+
+def without_effect(policy: Policy) -> list[str]:
+    return [f"ttl_{name} has no effect here" for name in sorted(_given(policy) & _WITHOUT_EFFECT)]
+
+
+def _given(policy: Policy) -> set[str]:
+    return {field.name for field in fields(policy) if getattr(policy, field.name) != field.default}
 
 
 def _as_mysql(after: Interval) -> str:
@@ -171,17 +178,6 @@ def _as_mysql(after: Interval) -> str:
         return after.to_mysql()
     except InvalidValue:
         return "INTERVAL 30 DAY"
-
-
-def _refuse_column(table: Table, policy: Policy) -> None:
-    column = table.column(policy.column or "")
-    if column is None:
-        raise Unsupported(f"table {table.name} has no column {policy.column}")
-    if column.type.lower().split("(")[0].split()[0] not in TIME_TYPES:
-        raise Unsupported(
-            f"TiDB's own TTL reads DATE, DATETIME and TIMESTAMP, and column {column.name} is {column.type}",
-            hint=f"ALTER TABLE {table.name} ADD COLUMN expires_at TIMESTAMP AS (FROM_UNIXTIME({column.name})) VIRTUAL",
-        )
 
 
 def reads_wall_clock(table: Table, policy: Policy) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
 
 from sqlalchemy import Connection
 
 from lapse.engines.mysql import tidb
 from lapse.engines.mysql.names import qualified
-from lapse.engines.mysql.tidb import Report, Ttl
+from lapse.engines.mysql.tidb import Ending, Report, Ttl
+from lapse.model.job import Counts, Job, JobStatus, Path, PathKind
 from lapse.model.table import TableName
 
 TABLES = ("tidb_ttl_table_status", "tidb_ttl_job_history")
@@ -61,6 +65,52 @@ def newest(connection: Connection, table: int) -> NativeJob | None:
     job, status, summary, expired, deleted, errors, unfinished = row
     runs = bool(unfinished) or str(status).lower() == "running"
     return NativeJob(id=str(job), report=None if runs else tidb.report(summary, expired, deleted, errors))
+
+
+_STATUSES = {
+    Ending.FINISHED: JobStatus.FINISHED,
+    Ending.CANCELLED: JobStatus.CANCELLED,
+    Ending.FAILED: JobStatus.FAILED,
+}
+
+
+def recent(connection: Connection, name: TableName | None, limit: int) -> list[Job]:
+    """TiDB's own jobs in this database, newest first. Its times are those of the session, which is in UTC."""
+    only = "" if name is None else " AND table_name = %s"
+    rows = connection.exec_driver_sql(
+        "SELECT job_id, table_name, nullif(partition_name, '') AS part, create_time, ttl_expire,"
+        " if(year(finish_time) < 1980, NULL, finish_time) AS finish_time, summary_text, expired_rows, deleted_rows,"
+        f" error_delete_rows FROM mysql.tidb_ttl_job_history WHERE table_schema = DATABASE(){only}"
+        f" ORDER BY create_time DESC LIMIT {int(limit)}",
+        None if name is None else (name.name,),
+    ).mappings()
+    return [_job(dict(row)) for row in rows]
+
+
+def _job(row: Mapping[str, Any]) -> Job:
+    found = tidb.report(row["summary_text"], row["expired_rows"], row["deleted_rows"], row["error_delete_rows"])
+    begun, ended = row["create_time"].replace(tzinfo=UTC), row["finish_time"]
+    reason = f"TiDB: {found.message}; an unknown number of rows is gone" if found.message else None
+    return Job(
+        id=0,
+        table_id=0,
+        policy_id=0,
+        policy_version=0,
+        native_id=str(row["job_id"]),
+        table=TableName(str(row["table_name"]), None, row["part"]),
+        cutoff=(row["ttl_expire"] or row["create_time"]).replace(tzinfo=UTC),
+        status=JobStatus.RUNNING if ended is None else _STATUSES[found.ending],
+        control=None,
+        reason=reason,
+        fingerprint="",
+        created_at=begun,
+        started_at=begun,
+        finished_at=None if ended is None else ended.replace(tzinfo=UTC),
+        path=Path(kind=PathKind.NATIVE, evidence="a job of TiDB's own; its times are those of a tick of ten seconds"),
+        tasks_total=1,
+        tasks_finished=int(ended is not None),
+        counts=Counts(selected=found.expired, deleted=found.deleted, held=found.errors),
+    )
 
 
 def served(connection: Connection) -> list[TableName]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from threading import Event
 from time import monotonic
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Batch, Checkpoint, Declared, Deleter, Target
+from lapse.engines.base import Advice, Batch, BoundPolicy, Checkpoint, Declarations, Deleter, Target
 from lapse.engines.keyset import Atomic, Connect
-from lapse.engines.mysql import privileges, tidb, tidb_jobs
+from lapse.engines.mysql import inspect, install, privileges, tidb, tidb_jobs
 from lapse.engines.mysql.names import qualified, quote
 from lapse.engines.mysql.tidb import Ending, Report, Ttl
 from lapse.engines.mysql.tidb_jobs import NativeJob
 from lapse.engines.native import Native, Verdict
 from lapse.errors import Blocked, DatabaseError, Drift, Interrupted, NotPermitted, Unsupported
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Path, PathKind
+from lapse.model.job import Job, Path, PathKind
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableName
 
+OWN_JOBS_SINCE = (8, 5)
+"""The first TiDB on which it was tested that a transaction sees a table's definition as its statements do."""
 LOOK_SECONDS = 0.5
 """How often a job of TiDB's is looked at."""
 STEP_SECONDS = 5.0
@@ -33,11 +35,13 @@ class Tidb(Native):
     name = "TiDB"
     pauses = True
     hides_expired = False
-    serves_all = True
 
-    def __init__(self, *, connect: Connect, atomic: Atomic) -> None:
+    def __init__(self, *, connect: Connect, atomic: Atomic, version: tuple[int, ...], own_clock: bool) -> None:
+        """`own_clock`: is the time another one than TiDB's?"""
         self._connect = connect
         self._atomic = atomic
+        self._version = version
+        self._own_clock = own_clock
 
     def is_available(self, connection: Connection, table: Table) -> bool:
         return True
@@ -47,27 +51,48 @@ class Tidb(Native):
 
     # Declare
 
-    def check(self, connection: Connection, declared: Declared) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
         table, policy = declared.table, declared.policy
-        notices = tidb.refuse(table, policy)
-        _refuse_zone(connection, declared)
+        tidb.refuse(table, policy)
+        reason = self._why_not(connection, declared)
+        if reason is not None:
+            return self._own_job(connection, table, reason)
         missing = privileges.lacking_for_tidb(connection)
         if missing:
             raise NotPermitted(missing[0].text, hint=" ".join(str(each.statement) for each in missing))
-        notices.append(
+        notices = [
+            *tidb.without_effect(policy),
             "TiDB deletes them by itself, once the first run of Lapse has switched it on: every"
-            f" {tidb.every(policy)}, rows whose time is earlier than now to the second, zero dates included"
-        )
+            f" {tidb.every(policy)}, rows whose time is earlier than now to the second, zero dates included",
+        ]
         if policy.pause:
             notices.append("TTL_ENABLE = 'OFF' cancels a job of TiDB's; switched on again, it begins from the start")
         return Verdict(notices=tuple(notices))
 
-    def can_express(self, declared: Declared) -> bool:
-        return True
+    def _own_job(self, connection: Connection, table: Table, reason: str) -> Verdict:
+        if self._version < OWN_JOBS_SINCE:
+            needed = ".".join(map(str, OWN_JOBS_SINCE))
+            raise Unsupported(
+                f"TiDB's own TTL cannot serve {table.name}: {reason}",
+                hint=f"Lapse's own jobs can, on TiDB {needed} or newer",
+            )
+        found = tidb_jobs.read(connection, table.name)
+        removed = f" TiDB's own TTL is removed: {found.column} + {found.interval or '…'}." if found else ""
+        return Verdict(reason=f"{reason}.{removed}".rstrip("."))
 
-    def declare(self, connection: Connection, declared: Declared, previous: Policy | None) -> None:
+    def _why_not(self, connection: Connection, declared: BoundPolicy) -> str | None:
+        if self._own_clock:
+            return "it knows no other clock than TiDB's"
+        return tidb.why_not(declared.table, declared.policy) or _why_not_zone(connection, declared)
+
+    def can_express(self, connection: Connection, declared: BoundPolicy) -> bool:
+        return self._why_not(connection, declared) is None
+
+    def declare(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
         """Switched off until a job of Lapse's has passed the guard, unless it is on and means the same already."""
         table, policy = declared.table, declared.policy
+        if previous is not None:
+            install.uninstall(connection, table, previous)
         found = tidb_jobs.read(connection, table.name)
         enabled = found is not None and found.enabled and found.expires_like(policy) and not policy.pause
         wanted = (True, tidb.every(policy), enabled)
@@ -77,14 +102,17 @@ class Tidb(Native):
             raise Drift(f"TiDB did not take {missing[0]} for table {table.name}")
 
     def remove(self, connection: Connection, table: Table) -> Table:
-        raise NotImplementedError("TiDB serves every table that has a policy")
+        if tidb_jobs.read(connection, table.name) is not None:
+            _alter(connection, table.name, "REMOVE TTL")
+        return table
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
+        install.uninstall(connection, table, policy)
         _alter(connection, table.name, "REMOVE TTL")
 
     # Read back
 
-    def missing(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         policy = declared.policy
         found = tidb_jobs.read(connection, declared.table.name)
         # A run that was killed leaves the shortest interval behind, which the next one sets right.
@@ -98,13 +126,15 @@ class Tidb(Native):
         found = tidb_jobs.read(connection, table.name)
         return found is not None and found.expires_like(policy)
 
-    def path(self, connection: Connection, declared: Declared) -> Path:
-        tidb.refuse(declared.table, declared.policy)
+    def path(self, connection: Connection, declared: BoundPolicy) -> Path:
+        reason = self._why_not(connection, declared)
+        if reason is not None:
+            raise Drift(f"table {declared.table.name} has a TTL of TiDB's own, which cannot serve the policy: {reason}")
         return Path(kind=PathKind.NATIVE, evidence=f"TiDB deletes them: {tidb.expiry(declared.policy)}")
 
     # Observe
 
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         return []
 
     def privileges(self, connection: Connection) -> list[Advice]:
@@ -113,13 +143,22 @@ class Tidb(Native):
     def counters(self, connection: Connection) -> Mapping[str, int]:
         return {} if self.privileges(connection) else tidb_jobs.counters(connection)
 
-    def undeclared(self, connection: Connection, declared: Collection[TableName]) -> dict[TableName, Advice]:
+    def undeclared(self, connection: Connection, declared: Declarations) -> dict[TableName, Advice]:
         if self.privileges(connection):
             return {}
-        others = {
-            name: tidb_jobs.read(connection, name) for name in tidb_jobs.served(connection) if name not in declared
-        }
-        return {name: _undeclared(name, found) for name, found in others.items() if found is not None and found.enabled}
+        found: dict[TableName, Advice] = {}
+        served = tidb_jobs.served(connection)
+        policies = declared(served)
+        for name in served:
+            ttl = tidb_jobs.read(connection, name)
+            if ttl is not None and ttl.enabled:
+                policy = policies.get(name)
+                advice = _undeclared(name, ttl) if policy is None else _in_another_zone(connection, name, policy)
+                found |= {} if advice is None else {name: advice}
+        return found
+
+    def jobs(self, connection: Connection, name: TableName | None, limit: int) -> list[Job]:
+        return [] if self.privileges(connection) else tidb_jobs.recent(connection, name, limit)
 
     # Run now
 
@@ -135,13 +174,24 @@ def _undeclared(name: TableName, found: Ttl) -> Advice:
     )
 
 
-def verify(connection: Connection, declared: Declared) -> None:
+def _in_another_zone(connection: Connection, name: TableName, policy: Policy) -> Advice | None:
+    """TiDB's global zone can be changed at any time, and with it every row's fate."""
+    reason = _why_not_zone(connection, BoundPolicy(table=inspect.describe(connection, name), policy=policy))
+    if reason is None:
+        return None
+    return Advice(text=f"{reason}: TiDB deletes other rows than it says", statement=_stop(name))
+
+
+def _stop(name: TableName) -> str:
+    return f"ALTER TABLE {name} TTL_ENABLE = 'OFF' stops TiDB, which goes on"
+
+
+def verify(connection: Connection, declared: BoundPolicy) -> None:
     """Raises Blocked where TiDB would not do what the policy says, although it was declared as it says."""
-    try:
-        _refuse_zone(connection, declared)
-    except Unsupported as error:
-        stop = f"ALTER TABLE {declared.table.name} TTL_ENABLE = 'OFF' stops TiDB, which goes on; {error.hint}"
-        raise Blocked(BlockCode.COLUMN_CHANGED, error.message, hint=stop) from error
+    reason = _why_not_zone(connection, declared)
+    if reason is not None:
+        stop = f"{_stop(declared.table.name)}; or SET GLOBAL time_zone = '{declared.policy.zone}'"
+        raise Blocked(BlockCode.COLUMN_CHANGED, reason, hint=stop)
     if not tidb_jobs.is_switched_on(connection):
         raise Blocked(
             BlockCode.PARTS_MISSING,
@@ -150,14 +200,12 @@ def verify(connection: Connection, declared: Declared) -> None:
         )
 
 
-def _refuse_zone(connection: Connection, declared: Declared) -> None:
+def _why_not_zone(connection: Connection, declared: BoundPolicy) -> str | None:
     table, policy = declared.table, declared.policy
     zone = tidb_jobs.zone(connection)
-    if tidb.reads_wall_clock(table, policy) and not tidb.is_zone(policy, zone):
-        raise Unsupported(
-            f"TiDB reads DATE and DATETIME in the zone {zone}, and the policy in {policy.zone}",
-            hint=f"use a TIMESTAMP column, ttl_time_zone = '{zone}', or SET GLOBAL time_zone = '{policy.zone}'",
-        )
+    if not tidb.reads_wall_clock(table, policy) or tidb.is_zone(policy, zone):
+        return None
+    return f"TiDB reads DATE and DATETIME in the zone {zone}, and the policy in {policy.zone}"
 
 
 def last_job(connection: Connection, name: TableName) -> str | None:
@@ -167,7 +215,7 @@ def last_job(connection: Connection, name: TableName) -> str | None:
     return None if newest is None else newest.id
 
 
-def refuse_switched_off(connection: Connection, declared: Declared, last: str | None) -> None:
+def refuse_switched_off(connection: Connection, declared: BoundPolicy, last: str | None) -> None:
     """TTL is off before its first job. If TiDB has run one since `last`, another client has switched it off."""
     name = declared.table.name
     found = tidb_jobs.read(connection, name)
@@ -250,7 +298,7 @@ class NativeRun(Deleter):
         """The interval that the policy has. Where this is not reached, the next run does it."""
         hurried, self._hurried_at = self._hurried_at is not None, None
         if hurried and not connection.invalidated and tidb_jobs.read(connection, self._name) is not None:
-            _alter(connection, self._name, f"TTL_JOB_INTERVAL = '{tidb.every(self._policy).to_go()}'")
+            _alter(connection, self._name, tidb.job_interval(self._policy))
 
     def _count(self, connection: Connection, report: Report, checkpoint: Checkpoint) -> Batch:
         if report.ending is not Ending.FINISHED:

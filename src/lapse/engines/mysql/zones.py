@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.mysql import condition
 from lapse.engines.zones import is_utc
 
@@ -19,17 +19,17 @@ COLUMNS = """
 """What `told` is given."""
 
 
-def in_doubt(connection: Connection, declared: Declared) -> str | None:
+def in_doubt(connection: Connection, declared: BoundPolicy) -> str | None:
     """A zone in which the times could be meant: the policy reads some without a zone, does not say which, and it is not
     plainly UTC."""
     return told(declared, connection.exec_driver_sql(f"SELECT {COLUMNS}").one()) if matter(declared) else None
 
 
-def matter(declared: Declared) -> bool:
+def matter(declared: BoundPolicy) -> bool:
     return declared.policy.time_zone is None and condition.reads_wall_clock(declared)
 
 
-def told(declared: Declared, row: Sequence[Any]) -> str | None:
+def told(declared: BoundPolicy, row: Sequence[Any]) -> str | None:
     """As `in_doubt`, by what was asked together with something else."""
     if not matter(declared):
         return None

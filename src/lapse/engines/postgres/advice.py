@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared
+from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import (
     quote,
@@ -26,7 +26,7 @@ _UNUSED = """
 _PARTITIONED = "SELECT relkind = 'p' AS it FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(%(name)s)"
 
 
-def indexes(connection: Connection, declared: Declared) -> list[Advice]:
+def indexes(connection: Connection, declared: BoundPolicy) -> list[Advice]:
     expiry, table, policy = declared.policy.expiry, declared.table, declared.policy
     if not isinstance(expiry, ColumnExpiry) or table.index_on(expiry.column) or table.kind is TableKind.PARTITIONED:
         return []
@@ -41,7 +41,7 @@ def indexes(connection: Connection, declared: Declared) -> list[Advice]:
     ]
 
 
-def unused(connection: Connection, declared: Declared) -> list[Advice]:
+def unused(connection: Connection, declared: BoundPolicy) -> list[Advice]:
     """An index on the expiry column that is never read still costs every insert and delete."""
     expiry, table = declared.policy.expiry, declared.table
     index = table.index_on(expiry.column) if isinstance(expiry, ColumnExpiry) else None

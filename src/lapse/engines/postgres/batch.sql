@@ -41,7 +41,7 @@ BEGIN
     IF target IS NULL OR NOT {armed} THEN
         RAISE EXCEPTION USING ERRCODE = 'LT001', MESSAGE = 'this is not the table that the policy was declared on';
     END IF;
-    SELECT pg_catalog.pg_get_userbyid(c.relowner) INTO holder
+{archived}    SELECT pg_catalog.pg_get_userbyid(c.relowner) INTO holder
       FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) part;
     IF holder OPERATOR(pg_catalog.<>) CURRENT_USER THEN
         RAISE EXCEPTION USING ERRCODE = 'LT002',
@@ -53,7 +53,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'LT003',
             MESSAGE = pg_catalog.format('row security applies to %s, the owner of %s', CURRENT_USER, target);
     END IF;
-
+{served}
     -- From the last cutoff to the first, whose condition is what is left.
     FOR i IN REVERSE pg_catalog.cardinality(cutoffs) .. 1 LOOP
         moment := cutoffs[i];
@@ -64,11 +64,10 @@ BEGIN
 {rules}        buckets := pg_catalog.format('WHEN %s THEN %s %s', condition, i OPERATOR(pg_catalog.-) 1, buckets);
     END LOOP;
 
-    IF op OPERATOR(pg_catalog.=) 'sweep' THEN
-        EXECUTE pg_catalog.format({sweep}, target, condition, places[1], places[2], part, '');
-        GET DIAGNOSTICS gone = ROW_COUNT;
-        SET CONSTRAINTS ALL IMMEDIATE;
-        RETURN pg_catalog.jsonb_build_object('count', gone, 'deleted', gone);
+    IF op OPERATOR(pg_catalog.=) 'sweep'{unswept} THEN
+        EXECUTE pg_catalog.format({sweep}, target, condition, places[1], places[2], part, ''{job}){swept};
+{tallied}        SET CONSTRAINTS ALL IMMEDIATE;
+        RETURN pg_catalog.jsonb_build_object('count', gone, 'deleted', gone{noted});
     END IF;
 
     IF op OPERATOR(pg_catalog.=) ANY (ARRAY['may drop', 'drop']::pg_catalog.text[]) THEN
@@ -178,16 +177,16 @@ BEGIN
                AND pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.=) CURRENT_USER;
         END IF;
 
-        IF numbers[2] OPERATOR(pg_catalog.=) 1 THEN
+{judged}        IF numbers[2] OPERATOR(pg_catalog.=) 1{unjudged} THEN
             addresses := pg_catalog.format(
                 'ARRAY(SELECT ctid FROM ONLY %s AS lapse_row WHERE ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE'
                 ' FOR UPDATE SKIP LOCKED)', target, addresses, condition);
         END IF;
         EXECUTE pg_catalog.format(
-            'WITH seen AS MATERIALIZED (%s), gone AS (%s)'
+            'WITH seen AS MATERIALIZED (%s), gone AS (%s){kept}'
             ' SELECT pg_catalog.jsonb_build_object(''count'', count, ''last'', last,'
-            ' ''deleted'', (SELECT pg_catalog.count(*) FROM gone)) FROM seen',
-            listed, pg_catalog.format({delete}, target, condition, addresses, NULL, part, free)) INTO STRICT result;
+            ' ''deleted'', (SELECT pg_catalog.count(*) FROM {counted}){keyed}) FROM seen',
+            listed, pg_catalog.format({delete}, target, condition, addresses, NULL, part, free){insert}) INTO STRICT result;
         SET CONSTRAINTS ALL IMMEDIATE;
         IF (result OPERATOR(pg_catalog.->) 'deleted') OPERATOR(pg_catalog.<>) (result OPERATOR(pg_catalog.->) 'count') THEN
             -- Of the rows still there, those that can be locked are not locked by others.

@@ -10,9 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, PostgresDeleter, Seen, Work
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, WORKING, PostgresDeleter, Seen, Work
 from lapse.engines.postgres.errors import sqlstate
-from lapse.engines.postgres.session import roll_back
+from lapse.engines.postgres.replicas import Reader
+from lapse.engines.postgres.session import SAFELY, roll_back, set_locally
 
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""
@@ -23,6 +24,9 @@ SWEEP_SHARE = 0.8
 SWEEP_MIN_ROWS = 100
 """Below this, chance would exceed the limit too often."""
 SWEEP_MS = 200
+STANDBY_BLOCKS = 1 << 17
+"""A standby may read so many blocks, a gigabyte, for one answer."""
+STANDBY_MS = 10_000
 
 
 class BlockDeleter(PostgresDeleter):
@@ -32,7 +36,47 @@ class BlockDeleter(PostgresDeleter):
         super().__init__(work)
         self._blocks = FIRST_BLOCKS
         self._end = int(work.span.end or 0)
+        self._until = self._end
         self._density: float | None = None
+
+    def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        if self._work.reader is not None:
+            passed = self._pass_what_a_standby_shows(self._work.reader, limit)
+            if passed is not None:
+                self._cursor = passed.cursor
+                return passed
+        return super().step(limit, checkpoint)
+
+    def _pass_what_a_standby_shows(self, reader: Reader, limit: int) -> Batch | None:
+        """Where a standby shows nothing that has expired, the primary is not asked at all; otherwise it begins at the
+        first such row and reads as far as the last of a batch."""
+        self._until = self._end
+        first, _ = self._position
+        far = min(self._end, first + STANDBY_BLOCKS)
+        with self._work.connect() as connection:
+            seen = reader.ask(connection, lambda standby: self._seen_on(standby, 1, far))
+            if seen is None:
+                return None
+            if not seen.count:
+                examined = int((far - first) * self._work.rows_per_block)
+                return Batch(examined=examined, cursor=f"{far},0", done=far >= self._end)
+            block, line = _place(seen.last)
+            self._cursor = f"{block},{line}"
+            end = min(self._end, block + self._blocks)
+            seen = reader.ask(connection, lambda standby: self._seen_on(standby, limit, end))
+        if seen is not None and seen.count:
+            self._until = _place(seen.last)[0] + 1
+        return None
+
+    def _seen_on(self, standby: Connection, limit: int, end: int) -> Seen:
+        places = [_address(*self._position), _address(end, 0)]
+        call = self._message("pass blocks", limit=limit, places=places)
+        settings = set_locally(WORKING | {"statement_timeout": str(STANDBY_MS)})
+        begin = "; ".join(["BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", SAFELY, *settings, ""])
+        try:
+            return Seen(**self._work.function.call(standby, call, begin=begin))
+        finally:
+            roll_back(standby, "ROLLBACK")
 
     def _optimistic(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         blocks = self._blocks_for(limit)
@@ -41,7 +85,8 @@ class BlockDeleter(PostgresDeleter):
 
     def _blocks_for(self, limit: int) -> int:
         """How many blocks probably hold somewhat fewer than `limit` expired rows; 0 where that is not to be tried."""
-        if self._density is None or self._work.is_held or self._work.has_row_triggers or limit < SWEEP_MIN_ROWS:
+        work = self._work
+        if self._density is None or work.is_held or work.has_row_triggers or work.keeps_last or limit < SWEEP_MIN_ROWS:
             return 0
         return min(self._blocks, int(SWEEP_SHARE * limit / max(self._density, 1e-9)))
 
@@ -52,11 +97,12 @@ class BlockDeleter(PostgresDeleter):
         expired rows seldom changes from one window to the next.
         """
         started = perf_counter()
-        (first, line), end = self._position, min(self._end, self._position[0] + blocks)
+        (first, line), end = self._position, min(self._until, self._position[0] + blocks)
         try:
             call = self._message("sweep", limit=limit, places=[_address(first, line), _address(end, 0)])
             begin = self._begin(CHANCE_MS, statement_timeout=str(SWEEP_MS))
-            rows = self._asked(connection, call, begin=begin).deleted
+            seen = self._asked(connection, call, begin=begin)
+            rows = seen.deleted
             batch = Batch(
                 examined=max(rows, int((end - first) * self._work.rows_per_block)),
                 selected=rows,
@@ -64,6 +110,7 @@ class BlockDeleter(PostgresDeleter):
                 cursor=f"{end},0",
                 done=end >= self._end,
                 busy_seconds=self._busy(perf_counter() - started),
+                noted=seen.noted,
             )
             if 0 < rows <= limit:
                 checkpoint(connection, batch)
@@ -95,7 +142,7 @@ class BlockDeleter(PostgresDeleter):
         return int(block), int(line)
 
     def _window_end(self, everything: bool) -> int:
-        return self._end if everything else min(self._end, self._position[0] + self._blocks)
+        return self._end if everything else min(self._until, self._position[0] + self._blocks)
 
     def _call(self, limit: int, *, careful: bool = False, passing: bool = False) -> str:
         operation = "pass blocks" if passing else "blocks"
@@ -106,7 +153,7 @@ class BlockDeleter(PostgresDeleter):
         first, _ = self._position
         block, line = self._window_end(everything), 0
         if seen.count >= limit:
-            block, line = (int(part) for part in seen.last.strip("()").split(","))
+            block, line = _place(seen.last)
             line += 1
         self._density = seen.count / max(block - first, 1)
         return Batch(
@@ -128,6 +175,11 @@ class BlockDeleter(PostgresDeleter):
 
     def _shrink(self) -> None:
         self._blocks = max(self._blocks // 2, MIN_BLOCKS)
+
+
+def _place(address: str) -> tuple[int, int]:
+    block, line = address.strip("()").split(",")
+    return int(block), int(line)
 
 
 def _address(block: int, line: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.buckets import bucket
 from lapse.engines.postgres import condition, inspect, reads
 from lapse.engines.postgres.inspect import Heap, rows
@@ -25,7 +25,7 @@ from lapse.engines.postgres.session import DEFAULT_PATH, FOREIGN_CODE, POOLED, S
 from lapse.engines.postgres.times import stamp
 from lapse.errors import Blocked, Drift, NotPermitted
 from lapse.model.blocked import BlockCode
-from lapse.model.table import Table, TableName
+from lapse.model.table import TableName
 
 CLEAR_LOCK_TIMEOUT = "; SET LOCAL lock_timeout = 0"
 """Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
@@ -194,11 +194,33 @@ def _mark(marks: str, partition: str | None) -> str:
     return next(iter([*special, *common]), "")
 
 
-def require(connection: Connection, table: Table) -> tuple[BatchFunction, Heap]:
-    """The function of a physical table, and what matters for deleting there."""
-    heap, functions = inspect.together(connection, inspect.heap_query(table.name), _query(table.name))
-    shape = inspect.heap_of(table.name, heap)
-    found = _function_of(table.name, functions)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """Of a physical table: its function, if this role may execute it, what matters for deleting, and its size."""
+
+    function: BatchFunction | None
+    heap: Heap
+    blocks: int
+
+
+def facts(connection: Connection, declared: BoundPolicy) -> Facts:
+    """In one message. Raises as `find` does."""
+    name = declared.table.name
+    heap, functions = inspect.together(connection, inspect.heap_query(name), _query(name, _expiry(declared)))
+    shape = inspect.heap_of(name, heap)
+    return Facts(function=_function_of(name, functions), heap=shape, blocks=shape.blocks)
+
+
+def _expiry(declared: BoundPolicy) -> str:
+    """How a function that knows when rows expire says so."""
+    return literal(condition.template(declared).instant)
+
+
+def require(connection: Connection, declared: BoundPolicy, known: Facts | None = None) -> tuple[BatchFunction, Heap]:
+    """The function of a physical table, and what matters for deleting there; `known` was asked a moment ago."""
+    table = declared.table
+    asked = known or facts(connection, declared)
+    found, shape = asked.function, asked.heap
     if found is None:
         raise Blocked(
             BlockCode.PRIVILEGE,
@@ -210,19 +232,23 @@ def require(connection: Connection, table: Table) -> tuple[BatchFunction, Heap]:
 
 def read(
     connection: Connection,
-    declared: Declared,
+    declared: BoundPolicy,
     cutoffs: Sequence[datetime],
     what: Read,
     *,
     limit: int = 0,
     percent: float | None = None,
+    known: Facts | None = None,
+    before: str = "",
+    after: str = "",
 ) -> Any:
     """What a statement of `reads` says about a physical table, inside the caller's transaction.
 
     By the table's batch function, so that nothing of the table's owner runs with this role's rights; where this role
-    may not execute one, as before a policy is declared, with this role's own right to read.
+    may not execute one, as before a policy is declared, with this role's own right to read. `before` and `after` are
+    statements that are said in the message of the look.
     """
-    function = find(connection, declared.table.name, literal(condition.template(declared).instant))
+    function = known.function if known is not None else find(connection, declared.table.name, _expiry(declared))
     if function is not None and function.is_own and not function.knows_expiry:
         function = None
     if function is not None and function.mark != condition.mark(declared):
@@ -235,7 +261,8 @@ def read(
     if function is not None:
         moments = [(cutoff, condition.threshold(declared, cutoff)) for cutoff in cutoffs]
         places = [] if percent is None else [f"{percent:.6f}"]
-        found = function.call(connection, function.message(what, moments, numbers=[limit], places=places))
+        text = function.message(what, moments, numbers=[limit], places=places)
+        found = function.call(connection, text, begin=before, then=after)
         return found if function.knows_expiry else reads.without_times(what, found)
     conditions = [condition.at(declared, cutoff) for cutoff in cutoffs]
     parts = Parts(
@@ -247,7 +274,7 @@ def read(
         limit=str(limit),
         sample="" if percent is None else reads.tablesample(f"{percent:.6f}"),
     )
-    return connection.exec_driver_sql(reads.statement(what, parts)).scalar()
+    return send(connection, f"{before}{reads.statement(what, parts)}{after}")
 
 
 def _array(texts: Sequence[str | None], kind: str) -> str:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from lapse.engines import planned
-from lapse.engines.base import Declared, Engine
-from lapse.engines.postgres import condition, inspect, origin, partitions, references, zones
+from lapse.engines import ledger_keys, planned
+from lapse.engines.base import BoundPolicy, Engine
+from lapse.engines.postgres import archive, condition, inspect, origin, partitions, references, zones
+from lapse.engines.postgres.ledger_keys import can_be_told
 from lapse.engines.postgres.names import literal, relation
 from lapse.engines.zones import refuse_guess
 from lapse.errors import Drift, Unsupported
@@ -17,7 +18,7 @@ from lapse.model.policy import Policy
 from lapse.model.table import Table, TableKind, TableName
 
 
-def check(engine: Engine, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+def check(engine: Engine, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
     """Raises Refused; returns notices."""
     table, policy = declared.table, declared.policy
     if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
@@ -30,8 +31,16 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
     planned.refuse_taken_name(declared, previous)
     if planned.becomes_managed(declared, previous):
         _refuse_leaf(connection, table)
+    archive.check(connection, declared, previous)
+    ledger_keys.check(declared, previous, can_be_told)
     whole = planned.with_managed_column(declared, "timestamp with time zone")
     _check_condition(engine, connection, whole, is_tried=whole is declared and standing.is_own)
+    if policy.hide_expired == "policy" and policy.keep_last is not None:
+        raise Unsupported(
+            "ttl_hide_expired = 'policy' cannot know which rows ttl_keep_last keeps: row security of a table cannot "
+            "read the table itself",
+            hint="use 'view' instead",
+        )
     if policy.hide_expired != "off":
         condition.expired_now(whole)
     if policy.replication_origin is not None and not origin.exists(connection, policy.replication_origin):
@@ -40,8 +49,6 @@ def check(engine: Engine, connection: Connection, declared: Declared, previous: 
             hint=f"SELECT pg_replication_origin_create({literal(policy.replication_origin)});",
         )
     notices = [f"{found.text}; {found.statement}" for found in references.advice(connection, table) if found.statement]
-    if policy.select_as_of_system_time is not None:
-        notices.append("ttl_select_as_of_system_time has no effect here: one statement finds and deletes")
     return [*_partition_notices(connection, declared, standing.heirs), *notices]
 
 
@@ -53,7 +60,7 @@ def _refuse_leaf(connection: Connection, table: Table) -> None:
         )
 
 
-def _check_condition(engine: Engine, connection: Connection, declared: Declared, *, is_tried: bool) -> None:
+def _check_condition(engine: Engine, connection: Connection, declared: BoundPolicy, *, is_tried: bool) -> None:
     """The condition itself is the check: it needs its columns, and the server must be able to compute it.
 
     `is_tried` where the column is there and the table is this role's own: nothing that belongs to another role's table
@@ -68,15 +75,16 @@ def _check_condition(engine: Engine, connection: Connection, declared: Declared,
             continue
         try:
             with engine.atomic(connection):
+                # ONLY: of thousands of partitions each would be locked.
                 connection.exec_driver_sql(
                     f"SELECT ({found.sql})::pg_catalog.bool, ({found.instant})::pg_catalog.timestamptz"
-                    f" FROM {relation(declared.table.name)} LIMIT 0"
+                    f" FROM ONLY {relation(declared.table.name)} LIMIT 0"
                 )
         except Drift as error:
             raise Unsupported(f"PostgreSQL cannot compute when rows expire: {error.message}") from error
 
 
-def _partition_notices(connection: Connection, declared: Declared, heirs: Collection[TableName]) -> list[str]:
+def _partition_notices(connection: Connection, declared: BoundPolicy, heirs: Collection[TableName]) -> list[str]:
     table, policy = declared.table, declared.policy
     if table.kind is not TableKind.PARTITIONED:
         if policy.partition_drop:
@@ -87,12 +95,16 @@ def _partition_notices(connection: Connection, declared: Declared, heirs: Collec
             f"table {heir} inherits from {table.name}; its rows are its own and need a policy of their own"
             for heir in heirs
         ]
-    known = {leaf.name.partition for leaf in partitions.leaves(connection, table)}
+    known = {name.partition for name in partitions.leaf_names(connection, table)}
     notices = [
         f"table {table.name} has no partition {rule.partition} yet; its TTL waits for it"
         for rule in policy.partitions
         if rule.partition not in known
     ]
+    if policy.partition_drop and policy.archive is not None:
+        notices.append("rows are archived one by one, so partitions are emptied and not dropped")
+    if policy.partition_drop and policy.ledger_keys:
+        notices.append("keys are recorded row by row, so partitions are emptied and not dropped")
     if policy.partition_drop and table.referenced_by:
         notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
     return notices

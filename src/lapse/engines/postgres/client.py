@@ -14,8 +14,8 @@ from importlib.resources import files
 from sqlalchemy import Connection
 
 from lapse.engines.postgres.inspect import rows
-from lapse.engines.postgres.names import CATALOG_SCHEMA, relation
-from lapse.engines.values import ClientRequest
+from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, relation
+from lapse.engines.values import Advice, ClientRequest
 from lapse.errors import NotPermitted, TableNotFound
 from lapse.model.table import TableName
 
@@ -32,7 +32,12 @@ _GRANTS = """
      WHERE n.nspname = %(schema)s AND c.relname = 'lapse_job' AND a.grantee NOT IN (0, c.relowner)
        AND a.privilege_type IN ('SELECT', 'UPDATE', 'DELETE')"""
 
-_NAMES = "('check_request', 'set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview')"
+VERSION = 2
+"""Grows with every change of `client.sql`."""
+_NAMES = (
+    "('check_request', 'set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview', 'hold', 'release', 'keep_ledger',"
+    " 'keep_keys')"
+)
 
 _OWNED = f"""
     SELECT pg_catalog.format('ALTER %%s %%s OWNER TO %%I', x.kind, x.name, o.rolname) AS statement
@@ -41,7 +46,7 @@ _OWNED = f"""
            SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END AS kind, c.oid::regclass::text AS name
              FROM pg_catalog.pg_class c
             WHERE c.relnamespace = n.oid AND c.relowner <> n.nspowner
-              AND c.relname IN ('lapse_request', 'requests', 'status', 'jobs', 'history')
+              AND c.relname IN ('lapse_request', 'requests', 'status', 'jobs', 'history', 'holds')
             UNION ALL
            SELECT 'FUNCTION', p.oid::regprocedure::text
              FROM pg_catalog.pg_proc p
@@ -54,11 +59,17 @@ _FUNCTIONS = f"""
       FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
      WHERE n.nspname = %(schema)s AND p.proname IN {_NAMES}"""
 
+_FREE = "r.state = 'waiting' OR (r.state = 'working' AND r.claimed_at < clock_timestamp() - interval '5 minutes')"
+_HOW_MANY = f"SELECT pg_catalog.count(*) FROM {_TABLE} r WHERE {_FREE}"
+_MAY_ASK = f"""
+    SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+             AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+      FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({literal(_TABLE)})"""
 _WAITING = f"""
     SELECT r.request_id, r.command, r.relation::bigint AS relation, r.arguments::text AS arguments,
-           r.requested_by::bigint AS requested_by
+           r.requested_by::bigint AS requested_by, pg_catalog.pg_get_userbyid(r.requested_by) AS requester
       FROM {_TABLE} r
-     WHERE r.state = 'waiting' OR (r.state = 'working' AND r.claimed_at < clock_timestamp() - interval '5 minutes')
+     WHERE {_FREE}
      ORDER BY r.request_id LIMIT 50"""
 
 _ALLOWED = """
@@ -71,16 +82,33 @@ _ALLOWED = """
      WHERE c.oid = %(relation)s AND c.relkind IN ('r', 'p')"""
 
 
-def install(connection: Connection) -> None:
+_MAY_INSTALL = """
+    SELECT NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.pg_has_role(n.nspowner, 'USAGE') AS may,
+           pg_catalog.pg_get_userbyid(n.nspowner) AS owner
+      FROM pg_catalog.pg_namespace n WHERE n.nspname = %(schema)s"""
+
+
+def install(connection: Connection) -> bool:
     """Everything that `client.sql` makes, found by no other role's names, and owned by the catalog's owner."""
+    if not rows(connection, _MAY_INSTALL, {"schema": CATALOG_SCHEMA})[0]["may"]:
+        return False
     before = rows(connection, "SELECT pg_catalog.current_setting('search_path') AS path")[0]["path"]
     _set_path(connection, _SAFE_PATH)
-    for statement in _statements():
-        connection.exec_driver_sql(statement.replace("%", "%%"), _UNUSED)
+    # One message: psycopg sends a text of several statements only where there are no parameters.
+    connection.exec_driver_sql(";\n".join(_statements()), execution_options={"no_parameters": True})
     here = {"schema": CATALOG_SCHEMA, "table": _TABLE}
     for row in (*rows(connection, _OWNED, here), *rows(connection, _GRANTS, here)):
         connection.exec_driver_sql(str(row["statement"]).replace("%", "%%"), _UNUSED)
     _set_path(connection, str(before))
+    return True
+
+
+def advice(connection: Connection) -> Advice:
+    owner = rows(connection, _MAY_INSTALL, {"schema": CATALOG_SCHEMA})[0]["owner"]
+    return Advice(
+        text=f"the functions in schema {CATALOG_SCHEMA} for psql and other clients are those of an older version",
+        statement=f"run `lapse doctor URL` as {owner}, which owns the schema",
+    )
 
 
 def remove(connection: Connection) -> None:
@@ -90,6 +118,8 @@ def remove(connection: Connection) -> None:
         if made:
             connection.exec_driver_sql(f"DROP VIEW IF EXISTS {made[1]}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_TABLE}")
+    for trigger, table in (("keep_ledger", "ledger"), ("keep_whole_ledger", "ledger"), ("keep_keys", "ledger_key")):
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {trigger} ON {CATALOG_SCHEMA}.lapse_{table}")
     for row in rows(connection, _FUNCTIONS, {"schema": CATALOG_SCHEMA}):
         connection.exec_driver_sql(str(row["statement"]).replace("%", "%%"), _UNUSED)
 
@@ -104,6 +134,10 @@ def _statements() -> tuple[str, ...]:
     return tuple(re.split(r";\n+(?=(?:CREATE|COMMENT|DROP|ALTER|GRANT) )", text.rstrip().removesuffix(";")))
 
 
+def requests_sql(connection: Connection) -> str | None:
+    return _HOW_MANY if connection.exec_driver_sql(_MAY_ASK).scalar() else None
+
+
 def waiting(connection: Connection) -> list[ClientRequest]:
     return [
         ClientRequest(
@@ -112,6 +146,7 @@ def waiting(connection: Connection) -> list[ClientRequest]:
             relation=row["relation"],
             arguments=json.loads(row["arguments"]),
             requested_by=row["requested_by"],
+            requester=row["requester"],
         )
         for row in rows(connection, _WAITING)
     ]

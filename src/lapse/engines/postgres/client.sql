@@ -3,7 +3,7 @@
 
 CREATE TABLE IF NOT EXISTS lapse_ttl.lapse_request (
     request_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    command      text NOT NULL CHECK (command IN ('set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview')),
+    command      text NOT NULL,
     relation     oid NOT NULL,
     arguments    jsonb NOT NULL DEFAULT '{}' CHECK (pg_column_size(arguments) < 16384),
     requested_by oid NOT NULL,
@@ -13,6 +13,10 @@ CREATE TABLE IF NOT EXISTS lapse_ttl.lapse_request (
     finished_at  timestamptz,
     answer       text
 );
+
+ALTER TABLE lapse_ttl.lapse_request DROP CONSTRAINT IF EXISTS lapse_request_command_check;
+ALTER TABLE lapse_ttl.lapse_request ADD CONSTRAINT lapse_request_command_check CHECK (command IN
+    ('set_ttl', 'reset_ttl', 'run', 'pause', 'resume', 'preview', 'hold', 'release'));
 
 CREATE OR REPLACE FUNCTION lapse_ttl.check_request() RETURNS trigger
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
@@ -121,6 +125,88 @@ END $$;
 COMMENT ON FUNCTION lapse_ttl.preview(regclass, text, interval) IS
     'What a run would delete by the policy of the table, or by a column and a duration before they are declared. Changes nothing. For the owner of the table; a worker answers.';
 
+-- Entries of the ledger are added under the name of the session that adds them, sealed once and never changed; the
+-- catalog's owner alone can remove old ones. The triggers are not ALWAYS: a logical replica gets entries as they are, and
+-- only a superuser can make a session pass for one.
+CREATE OR REPLACE FUNCTION lapse_ttl.keep_ledger() RETURNS trigger
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        NEW.role_name := left(CASE WHEN session_user = current_user THEN current_user::text
+                                   ELSE format('%s as %s', session_user, current_user) END, 255);
+        NEW.sequence := NULL;
+        NEW.previous := NULL;
+        NEW.hash := NULL;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.sequence IS NULL AND NEW.sequence IS NOT NULL
+           AND (NEW.entry_id, NEW.recorded_at, NEW.kind, NEW.schema_name, NEW.table_name, NEW.role_name, NEW.user_name,
+                NEW.host, NEW.program, NEW.before_json, NEW.after_json)
+               IS NOT DISTINCT FROM
+               (OLD.entry_id, OLD.recorded_at, OLD.kind, OLD.schema_name, OLD.table_name, OLD.role_name, OLD.user_name,
+                OLD.host, OLD.program, OLD.before_json, OLD.after_json) THEN
+            RETURN NEW;
+        END IF;
+        RAISE EXCEPTION 'permission denied: an entry of lapse_ledger is never changed'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'USAGE') THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'permission denied: the owner of lapse_ledger alone removes old entries'
+        USING ERRCODE = 'insufficient_privilege';
+END $$;
+
+DROP TRIGGER IF EXISTS keep_ledger ON lapse_ttl.lapse_ledger;
+CREATE TRIGGER keep_ledger BEFORE INSERT OR UPDATE OR DELETE ON lapse_ttl.lapse_ledger
+    FOR EACH ROW EXECUTE FUNCTION lapse_ttl.keep_ledger();
+DROP TRIGGER IF EXISTS keep_whole_ledger ON lapse_ttl.lapse_ledger;
+CREATE TRIGGER keep_whole_ledger BEFORE TRUNCATE ON lapse_ttl.lapse_ledger
+    FOR EACH STATEMENT EXECUTE FUNCTION lapse_ttl.keep_ledger();
+
+-- The same for the keys of deleted rows, which entries of the ledger are about.
+CREATE OR REPLACE FUNCTION lapse_ttl.keep_keys() RETURNS trigger
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'USAGE')
+    THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'permission denied: keys in lapse_ledger_key are never changed, and its owner alone removes old ones'
+        USING ERRCODE = 'insufficient_privilege';
+END $$;
+
+DROP TRIGGER IF EXISTS keep_keys ON lapse_ttl.lapse_ledger_key;
+CREATE TRIGGER keep_keys BEFORE UPDATE OR DELETE OR TRUNCATE ON lapse_ttl.lapse_ledger_key
+    FOR EACH STATEMENT EXECUTE FUNCTION lapse_ttl.keep_keys();
+
+CREATE OR REPLACE FUNCTION lapse_ttl.hold(table_name regclass, condition text DEFAULT NULL, until timestamptz DEFAULT NULL, reason text DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY INVOKER
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+BEGIN
+    INSERT INTO lapse_ttl.lapse_request (command, relation, arguments) VALUES ('hold', table_name,
+        jsonb_strip_nulls(jsonb_build_object('where', condition, 'until', until, 'reason', reason)));
+    RETURN format('not held yet: the next worker holds rows of %s, and SELECT * FROM lapse_ttl.holds shows since when', table_name);
+END $$;
+COMMENT ON FUNCTION lapse_ttl.hold(regclass, text, timestamptz, text) IS
+    'Asks that rows which match the condition (NULL: all) stay, until a time or until release. They are held once lapse_ttl.holds says so; until then they may still be deleted. For the owner of the table; a worker does it.';
+
+CREATE OR REPLACE FUNCTION lapse_ttl.release(hold_id bigint)
+RETURNS text LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    held regclass;
+BEGIN
+    SELECT to_regclass(h.table_name) INTO held FROM lapse_ttl.holds h WHERE h.hold_id = release.hold_id AND h.state = 'held';
+    IF held IS NULL THEN
+        RAISE EXCEPTION 'there is no hold % on a table of yours', hold_id USING ERRCODE = 'undefined_object';
+    END IF;
+    INSERT INTO lapse_ttl.lapse_request (command, relation, arguments) VALUES ('release', held, jsonb_build_object('hold', hold_id));
+    RETURN format('the next worker ends hold %s on %s: SELECT * FROM lapse_ttl.holds', hold_id, held);
+END $$;
+COMMENT ON FUNCTION lapse_ttl.release(bigint) IS
+    'Ends a hold: rows that have expired go with the next job. For the owner of the table; a worker does it.';
+
 CREATE OR REPLACE VIEW lapse_ttl.requests WITH (security_barrier) AS
     SELECT r.request_id, r.command, r.relation::regclass AS table_name, r.arguments,
            pg_get_userbyid(r.requested_by) AS requested_by, r.requested_at, r.state, r.finished_at, r.answer
@@ -174,4 +260,29 @@ CREATE OR REPLACE VIEW lapse_ttl.history WITH (security_barrier) AS
      ORDER BY j.job_id DESC;
 COMMENT ON VIEW lapse_ttl.history IS 'The jobs that have deleted from your tables, newest first.';
 
-GRANT SELECT ON lapse_ttl.requests, lapse_ttl.status, lapse_ttl.jobs, lapse_ttl.history TO PUBLIC;
+CREATE OR REPLACE VIEW lapse_ttl.holds WITH (security_barrier) AS
+    SELECT h.hold_id, format('%I.%I', h.schema_name, h.table_name) AS table_name, h.expression AS condition,
+           to_char(h.until_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS until, h.reason,
+           CASE WHEN h.released_at IS NOT NULL THEN 'released'
+                WHEN h.until_at <= clock_timestamp() THEN 'ended' ELSE 'held' END AS state,
+           h.placed_at AS held_since, h.placed_by AS asked_by, h.released_at
+      FROM lapse_ttl.lapse_hold h
+     WHERE EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE n.nspname = h.schema_name AND c.relname = h.table_name
+                      AND pg_has_role(current_user, c.relowner, 'USAGE'))
+        OR has_table_privilege(current_user, 'lapse_ttl.lapse_hold', 'SELECT')
+     UNION ALL
+    SELECT NULL, coalesce((SELECT format('%I.%I', n.nspname, c.relname)
+                             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = r.relation),
+                          r.relation::text),
+           r.arguments ->> 'where', r.arguments ->> 'until', r.arguments ->> 'reason', 'requested', NULL,
+           pg_get_userbyid(r.requested_by)::varchar, NULL
+      FROM lapse_ttl.lapse_request r
+     WHERE r.command = 'hold' AND r.state IN ('waiting', 'working')
+       AND (pg_has_role(current_user, r.requested_by, 'USAGE')
+            OR has_table_privilege(current_user, 'lapse_ttl.lapse_hold', 'SELECT'))
+     ORDER BY 7 DESC NULLS FIRST;
+COMMENT ON VIEW lapse_ttl.holds IS
+    'Rows of your tables that stay whatever expires: requested (not held yet), held (since when), ended or released.';
+
+GRANT SELECT ON lapse_ttl.requests, lapse_ttl.status, lapse_ttl.jobs, lapse_ttl.history, lapse_ttl.holds TO PUBLIC;

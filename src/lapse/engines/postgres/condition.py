@@ -9,7 +9,8 @@ from hashlib import sha256
 from zoneinfo import ZoneInfo
 
 from lapse.engines import condition as shared
-from lapse.engines.base import Declared
+from lapse.engines import keep_last
+from lapse.engines.base import BoundPolicy
 from lapse.engines.plausible import BANDS, EARLIEST
 from lapse.engines.postgres.expression import (
     INSTANT,
@@ -20,7 +21,7 @@ from lapse.engines.postgres.expression import (
     base_type,
     from_number,
 )
-from lapse.engines.postgres.names import quote
+from lapse.engines.postgres.names import quote, relation
 from lapse.engines.postgres.times import instant, operation, shifted, stamp
 from lapse.engines.walltime import expired_wall_clock
 from lapse.errors import Drift, Unsupported
@@ -56,20 +57,73 @@ def own(found: shared.Condition) -> Condition:
     return found
 
 
-def at(declared: Declared, cutoff: datetime) -> Condition:
+def at(declared: BoundPolicy, cutoff: datetime) -> Condition:
     """The condition of a job with this cutoff."""
     now = instant(cutoff)
     writer = _writer(declared, now)
     held = (writer.held(each) for each in declared.holds_at(cutoff))
-    return _expired(declared, cutoff).requiring(*_required(declared, now)).but_not(*held)
+    found = _expired(declared, cutoff).requiring(*_required(declared, now)).but_not(*held)
+    return replace(found, surplus=_surplus(declared))
 
 
-def _required(declared: Declared, now: str) -> tuple[str, ...]:
+def _required(declared: BoundPolicy, now: str) -> tuple[str, ...]:
     """What has to be true for a row beside its expiry."""
     return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
 
 
-def _not_held(declared: Declared) -> tuple[str, ...]:
+def _surplus(declared: BoundPolicy) -> str:
+    """True for rows that `ttl_keep_last` does not keep; nothing where the policy has none."""
+    kept = require_kept(declared)
+    if kept is None:
+        return ""
+    rows = f"ONLY {relation(declared.table.name)}"
+    return keep_last.surplus(kept, source=rows, quote=quote, equal=_equal, less=_less)
+
+
+def lasting_surplus(declared: BoundPolicy, row: str) -> str:
+    """The same for the DELETE of a batch, in which the table is called `row`: the rows that are kept instead are
+    locked, so that they are there, and the last ones, until the batch is committed."""
+    kept = keep_last.kept(declared)
+    assert kept is not None
+    table = f"ONLY {relation(declared.table.name)} AS lapse_last"
+    last = keep_last.lasting(kept, row=row, table=table, quote=quote, equal=_equal)
+    order = ", ".join(quote(name) for name in kept.order)
+    # A row that was changed a moment ago is locked as it is now, so they may come in another order.
+    nth = (
+        f"(SELECT {order} FROM ({last} LIMIT {kept.rows} FOR SHARE SKIP LOCKED) AS lapse_last"
+        f" ORDER BY {', '.join(f'{quote(name)} DESC' for name in kept.order)} LIMIT 1 OFFSET {kept.rows - 1})"
+    )
+    return " AND " + _less(f"({', '.join(f'{row}.{quote(name)}' for name in kept.order)})", nth)
+
+
+def require_kept(declared: BoundPolicy) -> keep_last.Kept | None:
+    kept = keep_last.kept(declared)
+    if kept is None:
+        return None
+    for name in kept.index_columns:
+        column = declared.table.column(name)
+        if column is not None and column.custom:
+            raise Unsupported(
+                f"column {name} of table {declared.table.name} has the type {column.type}, which is not PostgreSQL's"
+                " own, so ttl_keep_last cannot compare it"
+            )
+    if kept.index is None:
+        columns = ", ".join(quote(name) for name in kept.index_columns)
+        raise keep_last.missing_index(
+            kept, f"CREATE INDEX CONCURRENTLY ON {relation(declared.table.name)} ({columns});"
+        )
+    return kept
+
+
+def _equal(one: str, other: str) -> str:
+    return operation("=", one, other)
+
+
+def _less(one: str, other: str) -> str:
+    return operation("<", one, other)
+
+
+def _not_held(declared: BoundPolicy) -> tuple[str, ...]:
     """In a template, where only the call tells the time."""
     writer, terms = _writer(declared, _MOMENT), []
     for each in declared.holds:
@@ -78,7 +132,7 @@ def _not_held(declared: Declared) -> tuple[str, ...]:
     return (shared.none_of(terms),) if terms else ()
 
 
-def _expired(declared: Declared, cutoff: datetime) -> Condition:
+def _expired(declared: BoundPolicy, cutoff: datetime) -> Condition:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         return _expression(declared, instant(cutoff))
@@ -94,7 +148,7 @@ def _expired(declared: Declared, cutoff: datetime) -> Condition:
     )
 
 
-def threshold(declared: Declared, cutoff: datetime) -> str | None:
+def threshold(declared: BoundPolicy, cutoff: datetime) -> str | None:
     """The latest value of the expiry column that has expired at the cutoff, as its type writes it; None for
     expressions."""
     expiry = declared.policy.expiry
@@ -130,8 +184,10 @@ class Template:
     type: str | None = None
 
 
-def template(declared: Declared) -> Template:
-    expiry, required = declared.policy.expiry, (*_required(declared, _MOMENT), *_not_held(declared))
+def template(declared: BoundPolicy) -> Template:
+    expiry, required = declared.policy.expiry, [*_required(declared, _MOMENT), *_not_held(declared)]
+    if declared.policy.keep_last is not None:
+        required.append(_surplus(declared))
     if not isinstance(expiry, ColumnExpiry):
         found = _expression(declared, _MOMENT).requiring(*required)
         sql = _formatted(found.sql)
@@ -167,7 +223,7 @@ def partition_mark(partition: str) -> str:
     return sha256(partition.encode()).hexdigest()[:16]
 
 
-def mark(declared: Declared) -> str:
+def mark(declared: BoundPolicy) -> str:
     """Equal for policies whose conditions differ in their thresholds alone."""
     expiry = declared.policy.expiry
     if isinstance(expiry, ColumnExpiry):
@@ -176,6 +232,8 @@ def mark(declared: Declared) -> str:
         said = ["expression", declared.policy.expression, declared.policy.zone, declared.policy.time_format]
     if declared.policy.filter is not None:
         said += ["filter", declared.policy.filter, declared.policy.zone]
+    if declared.policy.keep_last is not None:
+        said += ["keep last", str(declared.policy.keep_last), *declared.table.primary_key]
     for each in declared.holds:
         said += ["hold", each.text, None if each.until is None else each.until.isoformat(), declared.policy.zone]
     return sha256(json.dumps(said).encode()).hexdigest()[:16]
@@ -186,7 +244,7 @@ def _formatted(sql: str) -> str:
     return sql.replace("%", "%%").replace(_BOUND, "%1$L").replace(_MOMENT, "%2$L::pg_catalog.timestamptz")
 
 
-def _earliest(declared: Declared, column: Column) -> str:
+def _earliest(declared: BoundPolicy, column: Column) -> str:
     """What is earlier is no time."""
     kind = base_type(column)
     if kind in NUMBERS:
@@ -205,16 +263,17 @@ def _moment(kind: str, text: str) -> str:
     return f"TIMESTAMP '{text}'"
 
 
-def _units(declared: Declared, column: Column, after: Interval) -> int:
+def _units(declared: BoundPolicy, column: Column, after: Interval) -> int:
     return UNITS_PER_SECOND[_number_format(declared, column, after)]
 
 
-def expired_now(declared: Declared) -> str:
+def expired_now(declared: BoundPolicy) -> str:
     """The condition at the time it is evaluated, for the live view and the row-security policy."""
-    return shared.Condition(expired=_expired_now(declared), required=_required(declared, _NOW)).sql
+    required, surplus = _required(declared, _NOW), _surplus(declared)
+    return shared.Condition(expired=_expired_now(declared), required=required, surplus=surplus).sql
 
 
-def _expired_now(declared: Declared) -> str:
+def _expired_now(declared: BoundPolicy) -> str:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry):
         return _expression(declared, _NOW).expired
@@ -226,7 +285,7 @@ def _expired_now(declared: Declared) -> str:
     return operation("<=", _expiry_instant(declared, column, expiry.after), _NOW)
 
 
-def reads_wall_clock(declared: Declared) -> bool:
+def reads_wall_clock(declared: BoundPolicy) -> bool:
     """Does the policy's zone change what expires?"""
     now = _EPOCH
     read_in = (replace(declared, policy=replace(declared.policy, time_zone=zone)) for zone in ("UTC", "Asia/Tokyo"))
@@ -234,13 +293,13 @@ def reads_wall_clock(declared: Declared) -> bool:
     return (one.instant, one.required) != (other.instant, other.required)
 
 
-def _expression(declared: Declared, now: str) -> Condition:
+def _expression(declared: BoundPolicy, now: str) -> Condition:
     assert declared.expression is not None
     found = _writer(declared, now).time(declared.expression)
     return Condition(expired=operation("<=", found, now), instant=found)
 
 
-def _writer(declared: Declared, now: str) -> Writer:
+def _writer(declared: BoundPolicy, now: str) -> Writer:
     policy = declared.policy
     return Writer(
         table=declared.table,
@@ -251,7 +310,7 @@ def _writer(declared: Declared, now: str) -> Writer:
     )
 
 
-def _expiry_instant(declared: Declared, column: Column, after: Interval) -> str:
+def _expiry_instant(declared: BoundPolicy, column: Column, after: Interval) -> str:
     """NULL for a row that never expires."""
     writer = replace(_writer(declared, _NOW), never=False)
     if base_type(column) in NUMBERS:
@@ -260,7 +319,7 @@ def _expiry_instant(declared: Declared, column: Column, after: Interval) -> str:
     return writer.time(Binary("+", ColumnRef(column.name), Span(after)))
 
 
-def _number_format(declared: Declared, column: Column, after: Interval) -> TimeFormat:
+def _number_format(declared: BoundPolicy, column: Column, after: Interval) -> TimeFormat:
     """Seconds, as in MyRocks, unless the policy says otherwise; but a bare number is not taken for an expiry."""
     if declared.policy.time_format is None and not after:
         raise Unsupported(
@@ -276,7 +335,7 @@ def _number_format(declared: Declared, column: Column, after: Interval) -> TimeF
     return fmt
 
 
-def _time_column(declared: Declared, name: str) -> Column:
+def _time_column(declared: BoundPolicy, name: str) -> Column:
     column = declared.table.column(name)
     if column is None:
         raise Drift(f"table {declared.table.name} has no column {name}, which its TTL policy reads")

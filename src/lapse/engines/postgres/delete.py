@@ -30,9 +30,11 @@ from lapse.engines.postgres import origin
 from lapse.engines.postgres.calling import CLEAR_LOCK_TIMEOUT, BatchFunction
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
+from lapse.engines.postgres.replicas import Reader
 from lapse.engines.postgres.session import BEGIN, roll_back, send, set_locally, transaction
 from lapse.errors import RowUndeletable
 from lapse.model.job import KeyRange
+from lapse.model.ledger_keys import Noted
 from lapse.model.table import Table
 
 STATEMENT_MS = 2_000
@@ -76,9 +78,10 @@ class Work:
     """What a deleter is given.
 
     `threshold` is that of the cutoff. `holding` are the foreign keys of the owner's own tables that may keep rows, by
-    oid; `is_held` says that there are any, of whatever owner. `has_row_triggers`: a trigger or rule may keep rows from
-    being deleted. `message` marks its transactions in a change stream; None where nothing decodes it. `origin` is the
-    replication origin under which they are made.
+    oid; `is_held` says that there are any, of whatever owner. `keeps_last`: rows are locked before they are judged.
+    `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
+    stream; None where nothing decodes it. `origin` is the replication origin under which they are made, `job` the
+    number that archived rows carry. `reader` looks for rows on a standby.
     """
 
     table: Table
@@ -90,22 +93,32 @@ class Work:
     connect: Connect
     holding: tuple[int, ...] = ()
     is_held: bool = False
+    keeps_last: bool = False
     statement_ms: int = STATEMENT_MS
     rows_per_block: float = 0.0
     has_row_triggers: bool = False
     message: str | None = None
     origin: str | None = None
+    job: int = 0
+    reader: Reader | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
     """What a call found: how many rows, the last of them, how many it deleted; of those that are left, how many there
-    are in all and how many no other session has locked."""
+    are in all and how many no other session has locked. `keys` are hashes of the keys of deleted rows, by that secret,
+    where they are to be recorded."""
 
     count: int
     deleted: int
     last: Any = None
     left: tuple[int, int] = (0, 0)
+    keys: str | None = None
+    secret: int | None = None
+
+    @property
+    def noted(self) -> Noted | None:
+        return None if self.secret is None else Noted(secret=self.secret, hashes=bytes.fromhex(self.keys or ""))
 
 
 class InterruptibleDeleter(Deleter):
@@ -191,7 +204,7 @@ class PostgresDeleter(InterruptibleDeleter):
                 self._close(connection, origin.rollback(self._work.origin))
             else:
                 held, skipped = self._left_behind(seen)
-                batch = replace(batch, held=held, skipped=skipped)
+                batch = replace(batch, held=held, skipped=skipped, noted=seen.noted)
                 checkpoint(connection, batch)
                 self._close(connection, origin.commit(self._work.origin))
         except BaseException:
@@ -238,7 +251,7 @@ class PostgresDeleter(InterruptibleDeleter):
         return self._work.function.message(
             operation,
             [(self._work.cutoff, self._work.threshold)],
-            numbers=[limit, int(careful)],
+            numbers=[limit, int(careful), self._work.job],
             places=places,
             holding=self._work.holding,
         )

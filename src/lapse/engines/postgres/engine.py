@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
+from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
+from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
 from lapse.engines import planned
+from lapse.engines.archive import Shape
 from lapse.engines.base import (
     Advice,
+    BoundPolicy,
     Condition,
     Consequences,
-    Declared,
     Deleter,
     Engine,
     Expiring,
@@ -31,11 +34,13 @@ from lapse.engines.base import (
     TableComment,
     Target,
 )
+from lapse.engines.cells import Cells
 from lapse.engines.consequences import follow
 from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
 from lapse.engines.postgres import (
     advice,
+    archive,
     calling,
     checks,
     client,
@@ -49,6 +54,7 @@ from lapse.engines.postgres import (
     home,
     inspect,
     install,
+    ledger_keys,
     locks,
     managed,
     partition_state,
@@ -56,6 +62,7 @@ from lapse.engines.postgres import (
     paths,
     privileges,
     references,
+    replicas,
     session,
     showcreate,
     split,
@@ -65,9 +72,11 @@ from lapse.engines.postgres import (
 from lapse.engines.postgres.blocks import BlockDeleter
 from lapse.engines.postgres.consequences import PostgresKin
 from lapse.engines.postgres.delete import IndexDeleter, Work
-from lapse.engines.postgres.names import CATALOG_SCHEMA, SEE_EXPIRED, literal, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, SAFE_PATH, SEE_EXPIRED, literal, own_name, relation
 from lapse.engines.postgres.partition_drop import PartitionDeleter
+from lapse.engines.postgres.replicas import Reader
 from lapse.engines.postgres.session import TransactionStatus
+from lapse.engines.restoring import Dialect
 from lapse.engines.values import ClientRequest, Stray
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
@@ -77,8 +86,12 @@ from lapse.model.settings import Settings
 from lapse.model.table import Table, TableKind, TableName
 
 MINIMUM_VERSION = 14
+FACTS_SECONDS = 1.0
+"""What is asked about a table to plan its job serves its first task, too, which follows at once."""
 _READING = {"TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", SEE_EXPIRED: "on"}
 _WRITING = {"lock_timeout": f"{locks.CATALOG_SECONDS:g}s"}
+_LOOKS = "lapse_looks"
+"""In a connection's info: its transaction is one look, in which times are read and expired rows are seen."""
 _INSTALL_LOCK = 0x1A95E
 """Of the advisory lock that lets one process at a time create the catalog."""
 _DECLARING_LOCK = 0x1A95F
@@ -117,17 +130,27 @@ class PostgresEngine(Engine):
         keeps_columns=False,
         failover_looks_like_a_copy=False,
         judges_by_own_clock=True,
+        hashes_keys=True,
         target_seconds=0.02,
         short_seconds=0.002,
         gentle_share=0.2,
         rows_per_task=500_000,
         client_requests=True,
+        describes_together=True,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
+        url, standbys = replicas.read_url(url)
         super().__init__(session.open_database(url), clock)
         self.user_database = session.open_for_users(url)
+        self._standbys = replicas.open_pools(standbys)
         self._version_checked = False
+        self._facts: tuple[calling.Facts | None, BoundPolicy | None, float] = None, None, 0.0
+        """What was asked about the table for which tasks were cut last, until when it holds."""
+
+    @property
+    def pools(self) -> Sequence[Database]:
+        return (self.database, *self._standbys.values())
 
     # Sessions
 
@@ -149,10 +172,10 @@ class PostgresEngine(Engine):
         return session.status(connection) in (TransactionStatus.IN_TRANSACTION, TransactionStatus.IN_ERROR)
 
     @contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+    def transaction_on(self, connection: Connection, *, durable: bool = True) -> Iterator[None]:
         lasting = _WRITING if durable else _WRITING | {"synchronous_commit": "off"}
-        with self.connection() as connection, self.errors(), session.transaction(connection, lasting):
-            yield connection
+        with self.errors(), session.transaction(connection, lasting):
+            yield
 
     @contextmanager
     def atomic(self, connection: Connection) -> Iterator[None]:
@@ -182,6 +205,9 @@ class PostgresEngine(Engine):
     def now(self, connection: Connection) -> datetime:
         if self.clock is not None:
             return self.clock.now()
+        began = session.began_at(connection)
+        if began is not None:
+            return began.astimezone(UTC)
         now: datetime = connection.exec_driver_sql("SELECT now()").scalar_one()
         return now.astimezone(UTC)
 
@@ -192,7 +218,10 @@ class PostgresEngine(Engine):
     @contextmanager
     def _reading(self, connection: Connection) -> Iterator[None]:
         """A transaction that is shown expired rows, with times written the way Lapse reads them."""
-        if self.in_transaction(connection):
+        if connection.info.get(_LOOKS):
+            with self.errors():
+                yield
+        elif self.in_transaction(connection):
             with self.errors(), session.savepoint(connection, before=session.set_locally(_READING)):
                 yield
         else:
@@ -208,8 +237,17 @@ class PostgresEngine(Engine):
             with self.errors(), locks.given_up_soon(), session.transaction(connection, locks.BRIEFLY):
                 yield
 
-    def one_look(self, connection: Connection) -> AbstractContextManager[None]:
-        return self._looking(connection)
+    @contextmanager
+    def one_look(self, connection: Connection) -> Iterator[None]:
+        if self.in_transaction(connection):
+            yield
+            return
+        with self._reading(connection):
+            connection.info[_LOOKS] = True
+            try:
+                yield
+            finally:
+                connection.info.pop(_LOOKS, None)
 
     # The catalog's home
 
@@ -227,11 +265,21 @@ class PostgresEngine(Engine):
     def check_catalog(self, connection: Connection) -> None:
         home.check(connection)
 
-    def install_client(self, connection: Connection) -> None:
-        client.install(connection)
+    @property
+    def client_version(self) -> int:
+        return client.VERSION
+
+    def install_client(self, connection: Connection) -> bool:
+        return client.install(connection)
+
+    def client_advice(self, connection: Connection) -> Advice:
+        return client.advice(connection)
 
     def remove_client(self, connection: Connection) -> None:
         client.remove(connection)
+
+    def requests_sql(self, connection: Connection) -> str | None:
+        return client.requests_sql(connection)
 
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         return client.waiting(connection)
@@ -247,6 +295,9 @@ class PostgresEngine(Engine):
 
     def gauges(self, connection: Connection, settings: Settings) -> list[Gauge]:
         return gauges.read(connection, settings)
+
+    def table_gauges(self, connection: Connection, settings: Settings, names: Collection[TableName]) -> list[Gauge]:
+        return gauges.read_tables(connection, settings, names)
 
     # Tables
 
@@ -320,12 +371,16 @@ class PostgresEngine(Engine):
             yield
 
     def place(self, connection: Connection) -> Place:
+        return self.whereabouts(connection)[1]
+
+    def whereabouts(self, connection: Connection) -> tuple[datetime, Place]:
         """A server that was copied with all its files was started at another time than the one it was copied from."""
-        found = connection.exec_driver_sql(
-            "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time()) || '/' || oid"
+        now, incarnation = connection.exec_driver_sql(
+            "SELECT pg_catalog.now(), extract(epoch FROM pg_catalog.pg_postmaster_start_time()) || '/' || oid"
             " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
-        ).scalar_one()
-        return Place(incarnation=str(found), endpoint=endpoint_of(self.database.url))
+        ).one()
+        here = Place(incarnation=str(incarnation), endpoint=endpoint_of(self.database.url))
+        return (now.astimezone(UTC) if self.clock is None else self.clock.now()), here
 
     def table_id(self, connection: Connection, table: Table) -> str | None:
         if table.id is not None:
@@ -343,17 +398,23 @@ class PostgresEngine(Engine):
     # Policies
 
     @looking
-    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
-        return checks.check(self, connection, declared, previous)
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
+        notices = checks.check(self, connection, declared, previous)
+        if declared.policy.select_as_of_system_time is not None and not self._standbys:
+            notices.append(
+                "ttl_select_as_of_system_time: rows are found on the standbys in the URL of the worker"
+                f" ({replicas.REPLICAS_OPTION}=host:port), and this URL has none"
+            )
+        return notices
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+    def install(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> Table:
         install.install(connection, declared, previous, self.now)
         changed = planned.changes_columns(declared, previous)
         table = self.describe(connection, declared.table.name) if changed else declared.table
         self.rearm(connection, replace(declared, table=table))
         return table
 
-    def renew_parts(self, connection: Connection, declared: Declared) -> None:
+    def renew_parts(self, connection: Connection, declared: BoundPolicy) -> None:
         """Only where all of it is in place: what was taken away meanwhile is for a person to judge."""
         table, policy = declared.table, declared.policy
         if policy.expire_after is not None and managed.missing_parts(connection, table, policy, former=True):
@@ -361,10 +422,11 @@ class PostgresEngine(Engine):
         with self.atomic(connection):
             self.install(connection, declared, policy)
 
-    def rearm(self, connection: Connection, declared: Declared) -> None:
+    def rearm(self, connection: Connection, declared: BoundPolicy) -> None:
         try:
             with self.atomic(connection):
                 function.install(connection, declared)
+                ledger_keys.install(connection, declared)
         except NotPermitted as error:
             raise function.explained(error, declared) from error
 
@@ -388,7 +450,7 @@ class PostgresEngine(Engine):
     def repair(self, connection: Connection, stray: Stray) -> None:
         partition_state.repair(connection, stray)
 
-    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+    def renamed(self, connection: Connection, old: TableName, declared: BoundPolicy) -> None:
         hiding.drop_view(connection, old)
         self.install(connection, declared, declared.policy)
 
@@ -397,15 +459,16 @@ class PostgresEngine(Engine):
         function.drop_orphans(connection, managed.STAMP_SOURCE)
 
     @looking
-    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         table, policy = declared.table, declared.policy
         missing = managed.missing_parts(connection, table, policy) if policy.expire_after is not None else []
+        missing += archive.missing(connection, declared)
         if not missing:
             missing = function.missing_parts(connection, declared)
         return [*missing, *hiding.missing_parts(connection, declared)]
 
     @looking
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         return [
             *references.advice(connection, declared.table),
             *advice.indexes(connection, declared),
@@ -413,18 +476,18 @@ class PostgresEngine(Engine):
         ]
 
     @looking
-    def upkeep(self, connection: Connection, declared: Declared, deleted_per_day: float) -> list[Advice]:
+    def upkeep(self, connection: Connection, declared: BoundPolicy, deleted_per_day: float) -> list[Advice]:
         """Of partitions by time, nearly all rows are deleted in one: the rate of the table is that of the leaf."""
         leaves = self.leaves(connection, declared.table)
         return [found for leaf in leaves for found in upkeep.advice(connection, leaf, deleted_per_day)]
 
     @looking
-    def space(self, connection: Connection, declared: Declared) -> list[str]:
+    def space(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         found = (upkeep.report(connection, leaf) for leaf in self.leaves(connection, declared.table))
         return [text for text in found if text is not None]
 
     @looking
-    def privileges(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         lacking = (
             each
             for leaf in self.leaves(connection, declared.table) or [declared.table]
@@ -433,20 +496,62 @@ class PostgresEngine(Engine):
         # A table's batch function is that of all its leaves.
         return list({each.statement: each for each in lacking}.values())
 
+    # Archives
+
+    @property
+    def archives(self) -> Dialect:
+        return archive.DIALECT
+
+    @property
+    def cells(self) -> Cells:
+        from lapse.engines.postgres import cells
+
+        return cells
+
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+        return archive.shape(connection, name, table)
+
+    def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:
+        return archive.columns(connection, name)
+
+    @contextmanager
+    def outbox(self, name: TableName) -> Iterator[Connection]:
+        with self.transaction(durable=False) as connection:
+            archive.lock_outbox(connection, name)
+            yield connection
+
+    def lock_outbox(self, connection: Connection, name: TableName) -> None:
+        archive.lock_outbox(connection, name)
+
+    @contextmanager
+    def restoring(self, connection: Connection, table: Table) -> Iterator[None]:
+        archive.refuse_other_role(connection, table.name)
+        archive.use_path(connection, connection.info[session.DEFAULT_PATH])
+        yield
+        archive.use_path(connection, SAFE_PATH)
+
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+    def condition(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> Condition:
         return condition.at(declared, cutoff)
 
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+    def choose_path(self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition) -> Path:
         block_guess(declared, zones.in_doubt(connection, declared))
-        obvious = paths.path_at_first_sight(declared, condition.own(found))
-        if obvious is not None:
-            return obvious
-        with self._reading(connection):
-            return paths.choose_path(connection, declared, cutoff, condition.own(found))
+        path = paths.path_at_first_sight(declared, condition.own(found))
+        if path is None:
+            with self._reading(connection):
+                path = paths.choose_path(connection, declared, cutoff, condition.own(found))
+        if path.kind is not PathKind.PHYSICAL or self._reader(declared) is None:
+            return path
+        return replace(path, evidence=f"{path.evidence}; blocks are found on a standby ({', '.join(self._standbys)})")
 
-    def unexpired_leaves(self, connection: Connection, declared: Declared, cutoff: datetime) -> frozenset[TableName]:
+    def _reader(self, declared: BoundPolicy) -> Reader | None:
+        staleness = declared.policy.select_as_of_system_time
+        if staleness is None or not self._standbys:
+            return None
+        return Reader(self._standbys, staleness.approximate_seconds)
+
+    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
         if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
             return frozenset()
         found = condition.own(self.condition(connection, declared, cutoff))
@@ -473,12 +578,25 @@ class PostgresEngine(Engine):
         if split.is_whole(target):
             return [KeyRange()]
         with self._reading(connection):
-            return split.ranges(connection, target, pieces)
+            known = calling.facts(connection, target.declared)
+            elsewhere = self._reader(target.declared) is not None
+            found = split.ranges(connection, target, pieces, known, elsewhere=elsewhere)
+        self._facts = known, target.declared, monotonic() + FACTS_SECONDS
+        return found
+
+    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+        return ledger_keys.asked(connection, table, values)
+
+    def guessed_keys(self, values: Sequence[str]) -> Sequence[bytes]:
+        return ledger_keys.guessed(values)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
+        known, of, until = self._facts
+        if of is not target.declared or monotonic() > until:
+            known = None
         with self.connection() as connection:
-            found, heap = calling.require(connection, table)
+            found, heap = calling.require(connection, target.declared, known)
         work = Work(
             table=table,
             function=found,
@@ -489,11 +607,14 @@ class PostgresEngine(Engine):
             connect=self.connection,
             holding=tuple(heap.holding),
             is_held=bool(table.holding_references),
+            keeps_last=target.declared.policy.keep_last is not None,
             statement_ms=max(1, int(1000 * target.statement_seconds)),
             rows_per_block=heap.rows_per_block,
             has_row_triggers=heap.has_row_triggers,
             message=_message(target) if heap.is_decoded else None,
             origin=target.declared.policy.replication_origin,
+            job=target.job,
+            reader=self._reader(target.declared),
         )
         if path.kind is PathKind.PARTITION:
             return PartitionDeleter(work, target)
@@ -508,7 +629,7 @@ class PostgresEngine(Engine):
             return forecast.survey(connection, target)
 
     def expiring(
-        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+        self, connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
         with self._reading(connection):
             return forecast.expiring(connection, declared, instants, exact=exact)

@@ -19,6 +19,7 @@ from lapse.errors import (
     NotPermitted,
     Retryable,
     TooSlow,
+    Unsupported,
 )
 from lapse.model.blocked import BlockCode
 
@@ -30,7 +31,8 @@ _NOT_CONNECTED = "connection failed"
 _GONE = frozenset({"42P01", "42703", "42704", "42804", "42883", "3F000"})
 _UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "3D000", "28000", "28P01"})
 _DENIED_SCHEMA = re.compile(r"denied for schema (.+)")
-NOT_ARMED, NOT_THE_OWNERS, HIDDEN = "LT001", "LT002", "LT003"
+NOT_ARMED, NOT_THE_OWNERS, HIDDEN, NO_ARCHIVE, NOT_SERVED = "LT001", "LT002", "LT003", "LT004", "LT005"
+NO_KEYS = "LT006"
 """Raised by batch functions."""
 READ_ONLY = "25006"
 NOT_ALLOWED = "42501"
@@ -68,12 +70,18 @@ def translate(error: DBAPIError, role: str | None = None) -> LapseError:
         return Drift(text)
     if code == NOT_THE_OWNERS:
         return Blocked(BlockCode.PRIVILEGE, text, hint="ALTER TABLE … OWNER TO …, so that both have the same owner")
+    if code == NO_ARCHIVE:
+        return Blocked(BlockCode.PARTS_MISSING, text, hint="lapse doctor URL --repair, as the owner of the table")
+    if code == NO_KEYS:
+        return Blocked(BlockCode.PARTS_MISSING, text, hint="lapse resume URL TABLE, as the owner of the table")
     if code == HIDDEN:
         return Blocked(
             BlockCode.ROW_SECURITY,
             f"{text}: rows that its policies hide would never be deleted",
             hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS",
         )
+    if code == NOT_SERVED:
+        return Unsupported(text, hint="`lapse doctor` prints the CREATE INDEX")
     if code == NOT_ALLOWED:
         return NotPermitted(text, hint=_grant(text, ROLE if role is None else quote(role)))
     if code.startswith(DATA_EXCEPTION):

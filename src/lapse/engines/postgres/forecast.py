@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared, Expiring, Survey, Target
+from lapse.engines.base import BoundPolicy, Expiring, Survey, Target
 from lapse.engines.buckets import running_totals
 from lapse.engines.postgres import calling, condition, paths, reads
 from lapse.engines.postgres.names import quote, relation
@@ -33,7 +33,7 @@ _BOUNDS = """
        AND attname = %(column)s AND NOT inherited"""
 
 
-def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
+def expiring(connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool) -> Expiring:
     total = paths.estimate_rows(connection, declared.table)
     if exact or total <= SCANNED_ROWS:
         return _counted(connection, declared, instants)
@@ -43,7 +43,7 @@ def expiring(connection: Connection, declared: Declared, instants: Sequence[date
     return _sampled(connection, declared, instants, total)
 
 
-def _counted(connection: Connection, declared: Declared, instants: Sequence[datetime]) -> Expiring:
+def _counted(connection: Connection, declared: BoundPolicy, instants: Sequence[datetime]) -> Expiring:
     rows = _rows(connection, declared, instants)
     return Expiring(
         counts=running_totals([(row[0], row[1]) for row in rows], len(instants)),
@@ -56,7 +56,7 @@ def _counted(connection: Connection, declared: Declared, instants: Sequence[date
 
 
 def _planned(
-    connection: Connection, declared: Declared, instants: Sequence[datetime], total: int, bounds: int
+    connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], total: int, bounds: int
 ) -> Expiring:
     """The planner reads its histogram between two bounds as a straight line: it is off by one stretch at most."""
     counts = [paths.expected_rows(connection, declared, instant) for instant in instants]
@@ -73,7 +73,7 @@ def _planned(
     )
 
 
-def _sampled(connection: Connection, declared: Declared, instants: Sequence[datetime], total: int) -> Expiring:
+def _sampled(connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], total: int) -> Expiring:
     rows = _rows(connection, declared, instants, _percent(total))
     hits = sum(row[1] for row in rows)
     weight = total / hits if hits else 0.0
@@ -99,7 +99,7 @@ def tablesample(total: int) -> str:
 
 
 def _rows(
-    connection: Connection, declared: Declared, instants: Sequence[datetime], percent: float | None = None
+    connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], percent: float | None = None
 ) -> list[tuple[int, int, datetime | None]]:
     """(bucket, rows, earliest expiry)."""
     found = calling.read(connection, declared, instants, Read.BUCKETS, percent=percent)
@@ -110,18 +110,16 @@ def _oldest(rows: list[tuple[int, int, datetime | None]]) -> datetime | None:
     return min((row[2] for row in rows if row[2] is not None), default=None)
 
 
-def _earliest(connection: Connection, declared: Declared, instant: datetime, total: int) -> datetime | None:
+def _earliest(connection: Connection, declared: BoundPolicy, instant: datetime, total: int) -> datetime | None:
     """By the index, if there is one that has not too many values that are no times; otherwise of a sample."""
     if declared.table.index_on(declared.columns_read[0]) is not None:
-        first = paths.within(
-            connection, paths.PROBE_MS, lambda: calling.read(connection, declared, [instant], Read.EARLIEST)
-        )
+        first = paths.within(connection, paths.PROBE_MS, declared, [instant], Read.EARLIEST)
         if first is not paths.TOO_LONG:
             return utc(first)
     return utc(calling.read(connection, declared, [instant], Read.SAMPLED_EARLIEST, percent=_percent(total)))
 
 
-def _histogram_bounds(connection: Connection, declared: Declared) -> int:
+def _histogram_bounds(connection: Connection, declared: BoundPolicy) -> int:
     """How finely the planner knows the column; 0 where it does not."""
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry) or not declared.is_time_alone:

@@ -18,10 +18,11 @@ from importlib.resources import files
 
 from sqlalchemy import Connection
 
-from lapse.engines.action import Rows, action_for
-from lapse.engines.base import Declared
-from lapse.engines.postgres import condition, reads, session
-from lapse.engines.postgres.inspect import rows
+from lapse.engines import keep_last
+from lapse.engines.action import Delete, Rows
+from lapse.engines.base import BoundPolicy
+from lapse.engines.postgres import archive, condition, ledger_keys, reads, session
+from lapse.engines.postgres.inspect import rows, together
 from lapse.engines.postgres.names import (
     ALLOW_POLICY,
     BATCH_FUNCTION,
@@ -107,8 +108,8 @@ _LEFT = f"""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """A table as the function knows it, and the function that is there. `columns` are `number type name`, by oids;
-    `stamping` is a digest of what stamps the managed column, where a policy has one; `is_mine` where the table is this
-    role's own."""
+    `stamping` is a digest of what stamps the managed column, where a policy has one; `archive` of where its rows go,
+    where they go anywhere; `is_mine` where the table is this role's own."""
 
     oid: int
     owner: str
@@ -118,6 +119,7 @@ class Shape:
     is_mine: bool
     columns: tuple[str, ...]
     stamping: str
+    archive: str
     function: int | None
     function_schema: str | None
     function_owner: str | None
@@ -137,9 +139,14 @@ class Shape:
         return self.function is not None and self.function_owner == self.owner and bool(self.definer)
 
 
-def shape(connection: Connection, declared: Declared) -> Shape:
+def shape(connection: Connection, declared: BoundPolicy) -> Shape:
     columns = {name for each in _by_partition(declared).values() for name in each.columns_read}
-    return shape_of(connection, declared.table.name, sorted(columns), managed=declared.policy.expire_after is not None)
+    columns |= set(ledger_keys.columns(declared))
+    managed = declared.policy.expire_after is not None
+    found = shape_of(connection, declared.table.name, sorted(columns), managed=managed)
+    if declared.policy.archive is None:
+        return found
+    return replace(found, archive=archive.digest(connection, declared))
 
 
 def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (), *, managed: bool = False) -> Shape:
@@ -151,12 +158,13 @@ def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (
         "name": relation(whole),
     }
     query = _SHAPE.format(stamping=_stamping("c.oid") if managed else "''")
-    for row in rows(connection, query, values):
-        return Shape(**{**row, "columns": tuple(row["columns"])})
+    (found,) = together(connection, (query, values))
+    for row in found:
+        return Shape(**{**row, "columns": tuple(row["columns"]), "archive": ""})
     raise Drift(f"table {whole} does not exist any more")
 
 
-def install(connection: Connection, declared: Declared) -> None:
+def install(connection: Connection, declared: BoundPolicy) -> None:
     """Make the function what the policy needs, owned by the table's owner; nothing where it is."""
     found = shape(connection, declared)
     wanted = source(declared, found)
@@ -176,7 +184,7 @@ def install(connection: Connection, declared: Declared) -> None:
         connection.exec_driver_sql(f"ALTER FUNCTION {name}({ARGUMENTS}) OWNER TO {owner}")
 
 
-def explained(error: NotPermitted, declared: Declared) -> NotPermitted:
+def explained(error: NotPermitted, declared: BoundPolicy) -> NotPermitted:
     """Why the function of a table could not be made."""
     return NotPermitted(
         f"the batch function of table {declared.table.name} cannot be made: {error.message}",
@@ -212,7 +220,7 @@ def strays(connection: Connection) -> list[Stray]:
     ]
 
 
-def missing_parts(connection: Connection, declared: Declared) -> list[str]:
+def missing_parts(connection: Connection, declared: BoundPolicy) -> list[str]:
     found = shape(connection, declared)
     if not is_missing(found, source(declared, found)):
         return []
@@ -223,16 +231,16 @@ def is_missing(found: Shape, wanted: str) -> bool:
     return not found.is_sound or found.source != wanted or bool(found.is_open)
 
 
-def _by_partition(declared: Declared) -> dict[str | None, Declared]:
+def _by_partition(declared: BoundPolicy) -> dict[str | None, BoundPolicy]:
     """The policy as it holds for partitions with rules of their own, and for the rest."""
     policy = declared.policy
-    found: dict[str | None, Declared] = {}
+    found: dict[str | None, BoundPolicy] = {}
     for rule in policy.partitions:
         found[rule.partition] = replace(declared, policy=policy.for_partition(rule.partition))
     return found | {None: declared}
 
 
-def source(declared: Declared, found: Shape) -> str:
+def source(declared: BoundPolicy, found: Shape) -> str:
     parts = Parts(
         table="%1$s", expired="%2$s", expiry="%3$s", column="%4$s", buckets="%5$s", limit="%6$s", sample="%7$s"
     )
@@ -241,22 +249,62 @@ def source(declared: Declared, found: Shape) -> str:
         f"        template := {literal(reads.statement(read, parts))};\n"
         for number, read in enumerate(Read)
     )
-    return _body().format(
+    moves = declared.policy.archive is not None
+    job = "%7$s" if moves else ""
+    sweep = _delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}")
+    keyed = declared.policy.ledger_keys
+    hashes = ledger_keys.packed(declared, found.schema, found.table) if keyed else ""
+    secret = ledger_keys.secret_id(found.schema, found.table) if keyed else ""
+    if keyed:
+        kept = f", kept AS ({archive.insert(declared, job)} RETURNING 1)" if moves else ""
+        count = f"(SELECT pg_catalog.count(*) FROM {'kept' if moves else 'gone'})"
+        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}){kept} SELECT {count}, {hashes} FROM gone"
+    elif moves:
+        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}) {archive.insert(declared, job)}"
+    return _text("batch.sql").format(
+        archived=archive.lock_and_check(declared, found.archive, found.oid)
+        + ledger_keys.check(declared, found.schema, found.table),
+        swept=" INTO STRICT gone, listed" if keyed else "",
+        tallied="" if keyed else "        GET DIAGNOSTICS gone = ROW_COUNT;\n",
+        noted=f", 'keys', listed, 'secret', {secret.replace('%%', '%')}" if keyed else "",
+        keyed=_inside(f", 'keys', (SELECT {hashes} FROM gone), 'secret', {secret}") if keyed else "",
+        job=f", {_JOB}" if moves else "",
+        kept=", kept AS (%s)" if moves else "",
+        counted="kept" if moves else "gone",
+        insert=f", pg_catalog.format({literal(archive.insert(declared, '%1$s') + ' RETURNING 1')}, {_JOB})"
+        if moves
+        else "",
         marks=" ".join(_marks(declared)),
         root=found.oid,
         name=f"{quote(found.schema)}.{quote(found.table)}",
         armed=_armed(declared, found),
         ours=f"ARRAY[{literal(HIDE_POLICY)}, {literal(ALLOW_POLICY)}]::pg_catalog.name[]",
+        served=_served(declared, found),
         rules=_rules(declared),
         reads=statements,
-        sweep=literal(_delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}", declared)),
-        delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)", declared) + " RETURNING 1"),
+        sweep=literal(sweep),
+        delete=literal(_delete(f"ctid {_op('=')} ANY (%3$s)") + f" RETURNING {_returned(declared)}"),
         sample=literal(reads.tablesample("%s")),
-        drops="true" if declared.policy.partition_drop and declared.is_time_alone else "false",
+        judged=_judged(declared),
+        unjudged=" AND FALSE" if declared.policy.keep_last else "",
+        unswept=" AND FALSE" if declared.policy.keep_last else "",
+        drops="true" if declared.policy.partition_drop and declared.is_time_alone and not (moves or keyed) else "false",
     )
 
 
-def _marks(declared: Declared) -> list[str]:
+def _returned(declared: BoundPolicy) -> str:
+    """What a DELETE tells about the rows that are gone: all that an archive or the ledger keeps of them."""
+    if declared.policy.ledger_keys and declared.policy.archive is None:
+        return ledger_keys.returning(declared, ROW)
+    return archive.returning(declared, ROW)
+
+
+def _inside(sql: str) -> str:
+    """A part of a text that is itself quoted."""
+    return sql.replace("'", "''")
+
+
+def _marks(declared: BoundPolicy) -> list[str]:
     """What rows expire by: in the whole table, and in partitions with rules of their own."""
     return [
         condition.mark(each) if name is None else f"{condition.partition_mark(name)}={condition.mark(each)}"
@@ -264,12 +312,19 @@ def _marks(declared: Declared) -> list[str]:
     ]
 
 
+def _judged(declared: BoundPolicy) -> str:
+    """What a batch with `ttl_keep_last` does before it deletes; nothing for any other policy."""
+    if declared.policy.keep_last is None:
+        return ""
+    return _text("keep_last.sql").format(surplus=literal(condition.lasting_surplus(declared, ROW)))
+
+
 @cache
-def _body() -> str:
-    return files("lapse.engines.postgres").joinpath("batch.sql").read_text(encoding="utf-8")
+def _text(name: str) -> str:
+    return files("lapse.engines.postgres").joinpath(name).read_text(encoding="utf-8")
 
 
-def _delete(bound: str, declared: Declared) -> str:
+def _delete(bound: str) -> str:
     """A template: %1$s the table, %2$s the condition, %5$s the table's oid, %6$s what else must hold.
 
     A table that has taken this name since has another oid, and loses no row.
@@ -277,11 +332,11 @@ def _delete(bound: str, declared: Declared) -> str:
     extra = f"({ROW}.tableoid {_op('=')} %5$s) %6$s"
     rows = Rows(table=f"ONLY %1$s AS {ROW}", condition="(%2$s) IS TRUE", bound=f"{ROW}.{bound}", extra=extra)
     # One statement: a batch lists, deletes and counts in the same one.
-    (statement,) = action_for(declared).statements(rows)
+    (statement,) = Delete().statements(rows)
     return statement
 
 
-def _armed(declared: Declared, found: Shape) -> str:
+def _armed(declared: BoundPolicy, found: Shape) -> str:
     """SQL: has the table its name, and the table and its partition `part` the columns that the policy reads, of the
     same number and type, and is a managed column stamped as it was?"""
     known = [column.split(" ", 2) for column in found.columns]
@@ -313,14 +368,39 @@ def _armed(declared: Declared, found: Shape) -> str:
     )
 
 
+def _served(declared: BoundPolicy, found: Shape) -> str:
+    """PL/pgSQL: without its index, ttl_keep_last would look through the whole table for each row."""
+    kept = keep_last.kept(declared)
+    if kept is None:
+        return ""
+    numbers = {name: number for number, _, name in (column.split(" ", 2) for column in found.columns)}
+    by, order = ([numbers[name] for name in names] for names in (kept.by, kept.order))
+    groups = len(by)
+    key, last = "(i.indkey::pg_catalog.int2[])", groups + len(order) - 1
+    led = f" AND {key}[0:{groups - 1}] {_op('@>')} {_int2s(by)}" if by else ""
+    columns = ", ".join(kept.index_columns)
+    return (
+        "    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indisvalid AND"
+        f" i.indrelid {_op('=')} part{led} AND {key}[{groups}:{last}] {_op('=')} {_int2s(order)}) THEN\n"
+        "        RAISE EXCEPTION USING ERRCODE = 'LT005', MESSAGE ="
+        f" {literal(f'no index on ({columns}) serves ttl_keep_last any more')};\n"
+        "    END IF;\n"
+    )
+
+
+def _int2s(numbers: Sequence[str]) -> str:
+    return f"ARRAY[{', '.join(numbers)}]::pg_catalog.int2[]"
+
+
 def _op(operator: str) -> str:
     return f"OPERATOR(pg_catalog.{operator})"
 
 
 _TID = "pg_catalog.tid"
+_JOB = "coalesce(numbers[3], 0)"
 
 
-def _rules(declared: Declared) -> str:
+def _rules(declared: BoundPolicy) -> str:
     """PL/pgSQL: the condition at a cutoff, the expiry and the column, by the partition's name."""
     branches: list[str] = []
     for name, each in _by_partition(declared).items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Gauge
+from lapse.engines.postgres import upkeep
 from lapse.model.settings import Settings
+from lapse.model.table import TableName
 
 ACTIVE_SOFT = 0.2
 """Sessions at work on average, ours left out: a fifth of one means that an application is there."""
@@ -21,6 +23,10 @@ SLOT_SOFT_BYTES, SLOT_STOP_BYTES = 4e9, 32e9
 ARCHIVE_SOFT, ARCHIVE_STOP = 42.0, 1_000.0
 AGE_SOFT, AGE_STOP = 1.2e9, 1.6e9
 """Transactions since the oldest frozen one: at 2^31 the server stops taking writes."""
+DEBT_SOFT_SHARE = 0.5
+"""Of `lapse_vacuum_debt_limit`."""
+DEBT_ROWS = 10_000
+"""Fewer dead rows than this are no debt, whatever the size of the table."""
 
 _SERVER = f"""
     SELECT pg_catalog.quote_ident(current_user) AS role, * FROM
@@ -40,7 +46,11 @@ _SERVER = f"""
          FROM pg_replication_slots) slots,
       (SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()) oldest,
       (SELECT has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE') AS sees_archive,
-              current_setting('archive_mode') <> 'off' AS archives) archive"""
+              current_setting('archive_mode') <> 'off' AS archives) archive,
+      (SELECT pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                                   ELSE pg_current_wal_insert_lsn() END, '0/0') AS log_written,
+              pg_size_bytes(current_setting('max_wal_size'))
+                / (1 + current_setting('checkpoint_completion_target')::float8) AS log_room) log"""
 
 _ARCHIVE = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE right(name, 6) = '.ready'"
 
@@ -60,6 +70,7 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             stop=ACTIVE_STOP,
             unit=" sessions",
             averaged=True,
+            application=True,
             note=monitor if found.hidden_sessions else None,
         ),
         Gauge(
@@ -83,6 +94,36 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             note=monitor if waiting is None else None,
         ),
         Gauge(name="transaction age", value=float(found.age), soft=AGE_SOFT, stop=AGE_STOP),
+        # So much log makes the server begin a checkpoint before its time: it writes every changed page, and afterwards
+        # each page goes into the log as a whole when it is changed again.
+        Gauge(
+            name="checkpoints",
+            value=float(found.log_written),
+            soft=float(found.log_room) / settings.checkpoint_interval.approximate_seconds,
+            unit=" B/s",
+            counter=True,
+            averaged=True,
+            own=True,
+            settings=("lapse_checkpoint_interval",),
+        ),
+    ]
+
+
+def read_tables(connection: Connection, settings: Settings, names: Collection[TableName]) -> list[Gauge]:
+    limit = settings.vacuum_debt_limit
+    if not limit:
+        return []
+    return [
+        Gauge(
+            name="vacuum debt",
+            value=debt.dead / max(debt.due_at, DEBT_ROWS),
+            soft=DEBT_SOFT_SHARE * limit,
+            stop=float(limit),
+            note=None if debt.is_running else "autovacuum is off",
+            settings=("lapse_vacuum_debt_limit",),
+            table=name,
+        )
+        for name, debt in upkeep.debts(connection, names).items()
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import condition
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import (
@@ -22,7 +22,7 @@ from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.table import MANAGED_COLUMN, TableName
 
 
-def install(connection: Connection, declared: Declared) -> None:
+def install(connection: Connection, declared: BoundPolicy) -> None:
     name, wanted = declared.table.name, declared.policy.hide_expired
     drop_view(connection, name)
     drop_policy(connection, name)
@@ -32,7 +32,7 @@ def install(connection: Connection, declared: Declared) -> None:
         _create_policy(connection, declared)
 
 
-def missing_parts(connection: Connection, declared: Declared) -> list[str]:
+def missing_parts(connection: Connection, declared: BoundPolicy) -> list[str]:
     wanted, name = declared.policy.hide_expired, declared.table.name
     if wanted == "view" and not _is_our_view(connection, name):
         return [f"view {live_view(name.name)}"]
@@ -60,7 +60,7 @@ def drop_policy(connection: Connection, name: TableName) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {target} DISABLE ROW LEVEL SECURITY")
 
 
-def _create_view(connection: Connection, declared: Declared) -> None:
+def _create_view(connection: Connection, declared: BoundPolicy) -> None:
     name = declared.table.name
     view = _view(name)
     if _is_too_long(name):
@@ -82,7 +82,7 @@ def _create_view(connection: Connection, declared: Declared) -> None:
     connection.exec_driver_sql(f"COMMENT ON VIEW {view} IS {literal(MADE_BY_LAPSE)}")
 
 
-def _create_policy(connection: Connection, declared: Declared) -> None:
+def _create_policy(connection: Connection, declared: BoundPolicy) -> None:
     name = declared.table.name
     target = relation(name)
     if not _policies(connection, name) and not _is_secured(connection, name):

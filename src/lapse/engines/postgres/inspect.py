@@ -82,6 +82,12 @@ _INDEXES = """
              AND (m.amname <> 'btree'
                   OR pg_get_expr(i.indpred, i.indrelid)
                      IS DISTINCT FROM '(' || quote_ident(first.attname) || ' IS NOT NULL)') AS partial,
+           NOT EXISTS (SELECT 1
+                         FROM unnest(i.indoption::smallint[], i.indclass::oid[], i.indcollation::oid[],
+                                     (i.indkey::smallint[])[0:i.indnkeyatts - 1]) k(option, class, rules, number)
+                         JOIN pg_catalog.pg_opclass o ON o.oid = k.class
+                         LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+                        WHERE k.option <> 0 OR NOT o.opcdefault OR k.rules <> a.attcollation) AS ascends,
            ARRAY(SELECT a.attname FROM unnest(i.indkey::smallint[]) WITH ORDINALITY k(number, place)
                    LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
                   WHERE k.place <= i.indnkeyatts ORDER BY k.place)::text[] AS columns
@@ -184,11 +190,16 @@ def _of_each(sql: str) -> str:
 
 
 def describe(connection: Connection, name: TableName) -> Table:
-    found = relation_row(connection, name)
-    if found is None:
-        raise TableNotFound(f"there is no table {name} in this database")
-    oid = {"oid": found["oid"]}
-    return _table(name, found, *together(connection, (_COLUMNS, oid), (_INDEXES, oid), (_REFERENCES, oid)))
+    own = _own_name(connection, name)
+    if own is not None:
+        # All of them in one message; the number of the table is asked for in each.
+        parts = (
+            sql.replace("%(oid)s", "pg_catalog.to_regclass(%(name)s)") for sql in (_COLUMNS, _INDEXES, _REFERENCES)
+        )
+        found, *rest = together(connection, *((sql, {"name": relation(own)}) for sql in (_RELATION, *parts)))
+        if found:
+            return _table(name, found[0], *rest)
+    raise TableNotFound(f"there is no table {name} in this database")
 
 
 def describe_all(connection: Connection, names: Collection[TableName]) -> dict[TableName, Table]:
@@ -239,13 +250,20 @@ def _table(
 
 
 def relation_row(connection: Connection, name: TableName) -> dict[str, Any] | None:
+    own = _own_name(connection, name)
+    if own is None:
+        return None
+    (found,) = together(connection, (_RELATION, {"name": relation(own)}))
+    return next(iter(found), None)
+
+
+def _own_name(connection: Connection, name: TableName) -> TableName | None:
+    """With its schema; None where the user's search path finds no such table."""
     own = own_name(name)
-    if own.schema is None:
-        found = _in_path(connection, own.name)
-        if found is None:
-            return None
-        own = TableName(own.name, str(found["nspname"]))
-    return next(iter(rows(connection, _RELATION, {"name": relation(own)})), None)
+    if own.schema is not None:
+        return own
+    found = _in_path(connection, own.name)
+    return None if found is None else TableName(own.name, str(found["nspname"]))
 
 
 def _in_path(connection: Connection, table: str) -> dict[str, Any] | None:
@@ -293,6 +311,7 @@ class Heap:
     tables that keep rows, by oid."""
 
     rows_per_block: float
+    blocks: int
     has_row_triggers: bool
     is_decoded: bool
     holding: list[int]
@@ -307,6 +326,7 @@ DENSITY = """
 
 HEAP = f"""
     SELECT {DENSITY} AS rows_per_block,
+           pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks,
            c.relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
                                      WHERE tgrelid = c.oid AND tgtype & 11 = 11) AS has_row_triggers,
            current_setting('wal_level') = 'logical' AS is_decoded,
@@ -407,7 +427,10 @@ def _marked(row: dict[str, Any]) -> Stray:
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.exec_driver_sql(sql, parameters).mappings()]
+    found = connection.exec_driver_sql(sql, parameters)
+    names = tuple(found.keys())
+    # Of thousands of leaves: SQLAlchemy's own mappings take several times as long.
+    return [dict(zip(names, row, strict=True)) for row in found.all()]
 
 
 Asked = tuple[str, Mapping[str, object]]
@@ -421,7 +444,16 @@ def together(connection: Connection, *asked: Asked) -> list[list[dict[str, Any]]
 
 
 def _filled(values: Mapping[str, object], place: re.Match[str]) -> str:
-    return "%" if place[1] is None else literal(str(values[place[1]]))
+    if place[1] is None:
+        return "%"
+    value = values[place[1]]
+    return literal(_array(value) if isinstance(value, list) else str(value))
+
+
+def _array(texts: list[object]) -> str:
+    """As PostgreSQL reads an array."""
+    quoted = (str(text).replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return "{" + ",".join(f'"{text}"' for text in quoted) + "}"
 
 
 def _column(row: dict[str, Any]) -> Column:
@@ -441,6 +473,7 @@ def _index(row: dict[str, Any]) -> Index:
         columns=tuple(row["columns"]),
         unique=bool(row["indisunique"]),
         partial=bool(row["partial"]),
+        ascends=bool(row["ascends"]),
     )
 
 

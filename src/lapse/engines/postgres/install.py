@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
-from lapse.engines.postgres import hiding, inspect, locks, managed
+from lapse.engines.base import BoundPolicy
+from lapse.engines.postgres import archive, hiding, inspect, locks, managed
 from lapse.engines.postgres.names import relation
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
@@ -17,10 +17,18 @@ from lapse.model.table import MANAGED_COLUMN, Table
 Clock = Callable[[Connection], datetime]
 
 
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: Clock) -> None:
-    table, policy = declared.table, declared.policy
+def install(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: Clock) -> None:
     managed_before = previous is not None and previous.expire_after is not None
     hid_before = previous is not None and previous.hide_expired != "off"
+    _install(connection, declared, managed_before=managed_before, hid_before=hid_before, now=now)
+    # Behind the managed column, which the archive has as well.
+    archive.install(connection, declared)
+
+
+def _install(
+    connection: Connection, declared: BoundPolicy, *, managed_before: bool, hid_before: bool, now: Clock
+) -> None:
+    table, policy = declared.table, declared.policy
     if not (policy.expire_after or managed_before or policy.hide_expired != "off" or hid_before):
         return
     locks.lock_table(connection, relation(table.name))

@@ -7,6 +7,8 @@ stays. Where partitions have durations of their own, a second trigger restamps r
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -128,13 +130,15 @@ def missing_parts(connection: Connection, table: Table, policy: Policy, *, forme
     """`former`: the function may be that of an earlier version."""
     if table.column(MANAGED_COLUMN) is None:
         return [f"column {MANAGED_COLUMN}"]
+    conditions = _conditions(policy)
     found = {
         row["tgname"]: row
         for row in rows(
             connection,
             "SELECT t.tgname, t.tgenabled::text AS enabled, encode(t.tgargs, 'escape') AS arguments,"
             " p.prosrc = %(source)s AND p.proowner = c.relowner AS ours,"
-            " p.proname = 'stamp_expiration' AS formerly_ours"
+            " p.proname = 'stamp_expiration' AS formerly_ours, pg_catalog.pg_get_triggerdef(t.oid) AS definition,"
+            f" {_written(conditions)} AS intervals"
             " FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
             " JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = to_regclass(%(name)s)",
             {"name": relation(table.name), "source": STAMP_SOURCE},
@@ -142,10 +146,13 @@ def missing_parts(connection: Connection, table: Table, policy: Policy, *, forme
     }
     wanted = "".join(f"{argument}\\000" for argument in _arguments(policy))
     missing = []
-    for name in _triggers(table, policy, STAMP_FUNCTION):
+    for name, typed in conditions.items():
         row = found.get(name)
         ours = row is not None and (row["ours"] or (former and row["formerly_ours"]))
         if row is None or not ours or row["enabled"] == "D" or row["arguments"] != wanted:
+            missing.append(f"trigger {name}")
+            continue
+        if not _means(str(row["definition"]), typed, row["intervals"]):
             missing.append(f"trigger {name}")
     has_default = rows(
         connection,
@@ -156,25 +163,56 @@ def missing_parts(connection: Connection, table: Table, policy: Policy, *, forme
     return missing if has_default else [*missing, f"default of column {MANAGED_COLUMN}"]
 
 
+def _means(definition: str, typed: str, written: Mapping[str, str]) -> bool:
+    """Does a trigger, as the server writes it, run for the rows that a condition, as Lapse writes it, is true for?
+
+    The server leaves out what its search path makes clear, has its own way with parentheses and writes an interval as
+    the session likes it: `written` has each as it does now.
+    """
+    found = _WHEN.search(definition)
+    typed = _INTERVAL.sub(lambda interval: f"{literal(written[interval[1]])}::interval", typed)
+    typed = typed.replace("'UTC'", "'UTC'::text").replace("pg_catalog.now", "now")
+    typed = _OPERATOR.sub(r"\1", typed)
+    return found is not None and _bare(found["condition"]) == _bare(typed)
+
+
+def _written(conditions: Mapping[str, str]) -> str:
+    """SQL: an object with the intervals of these conditions, as the server writes them."""
+    texts = sorted({text for typed in conditions.values() for text in _INTERVAL.findall(typed)})
+    return f"json_build_object({', '.join(f'{literal(text)}, (INTERVAL {literal(text)})::text' for text in texts)})"
+
+
+_WHEN = re.compile(r" FOR EACH ROW WHEN (?P<condition>.*) EXECUTE FUNCTION ", re.DOTALL)
+_INTERVAL = re.compile(r"INTERVAL '([^']*)'")
+_OPERATOR = re.compile(r"OPERATOR\(pg_catalog\.(.)\)")
+
+
+def _bare(sql: str) -> str:
+    return re.sub(r"[\s()\"]", "", sql.replace("NEW.", "new.").replace("OLD.", "old."))
+
+
 def _triggers(table: Table, policy: Policy, stamping: str) -> dict[str, str]:
+    arguments = ", ".join(literal(argument) for argument in _arguments(policy))
+    events = {UPDATE_TRIGGER: "UPDATE", INSERT_TRIGGER: "INSERT"}
+    return {
+        name: f"CREATE TRIGGER {name} BEFORE {events[name]} ON {relation(table.name)} FOR EACH ROW WHEN {when}"
+        f" EXECUTE FUNCTION {stamping}({arguments})"
+        for name, when in _conditions(policy).items()
+    }
+
+
+def _conditions(policy: Policy) -> dict[str, str]:
+    """For which rows each trigger calls the function, by its name."""
     assert policy.expire_after is not None
-    target, arguments = relation(table.name), ", ".join(literal(argument) for argument in _arguments(policy))
-    common = f"ON {target} FOR EACH ROW"
-    call = f"EXECUTE FUNCTION {stamping}({arguments})"
     own = [rule.after for rule in policy.partitions if rule.column is None]
     # The longest duration decides whether the function has a look; with one duration the answer is exact.
     longest = max((policy.expire_after, *own), key=lambda after: after.approximate_seconds)
     unchanged = operation("=", f"NEW.{_COLUMN}", f"OLD.{_COLUMN}")
-    statements = {
-        UPDATE_TRIGGER: f"CREATE TRIGGER {UPDATE_TRIGGER} BEFORE UPDATE {common}"
-        f" WHEN ({unchanged} AND {operation('<', f'NEW.{_COLUMN}', default(longest))}) {call}"
-    }
+    due = default(longest) if policy.renew_every is None else shifted(default(longest), policy.renew_every, "-")
+    conditions = {UPDATE_TRIGGER: f"({unchanged} AND {operation('<', f'NEW.{_COLUMN}', due)})"}
     if own:
-        statements[INSERT_TRIGGER] = (
-            f"CREATE TRIGGER {INSERT_TRIGGER} BEFORE INSERT {common}"
-            f" WHEN {operation('=', f'NEW.{_COLUMN}', default(policy.expire_after))} {call}"
-        )
-    return statements
+        conditions[INSERT_TRIGGER] = operation("=", f"NEW.{_COLUMN}", default(policy.expire_after))
+    return conditions
 
 
 def _arguments(policy: Policy) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -63,6 +63,11 @@ _RANGE = """
       JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
      WHERE p.partrelid = pg_catalog.to_regclass(%(name)s) AND p.partstrat = 'r' AND p.partnatts = 1"""
 
+_IS_LEAF = """
+    SELECT 1 FROM pg_catalog.pg_partition_ancestors(pg_catalog.to_regclass(%(leaf)s)) above
+      JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(%(leaf)s) AND c.relkind = 'r'
+     WHERE above.relid = pg_catalog.to_regclass(%(root)s)"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
@@ -95,12 +100,18 @@ def leaf_names(connection: Connection, table: Table) -> list[TableName]:
 
 def _below(table: TableName, own: TableName) -> TableName:
     schema = None if own.schema == table.schema else own.schema
-    return replace(table, partition=own.name, partition_schema=schema)
+    return TableName(table.name, table.schema, own.name, schema)
 
 
 def leaf(connection: Connection, table: Table, name: TableName) -> Table | None:
-    """Described alone: a table may have thousands of them."""
-    return inspect.describe(connection, name) if name in leaf_names(connection, table) else None
+    """Looked up and described alone: a table may have thousands of them."""
+    if table.kind is not TableKind.PARTITIONED:
+        return table if name == table.name else None
+    attached = inspect.rows(connection, _IS_LEAF, {"root": relation(table.name), "leaf": relation(own_name(name))})
+    # One that a job has detached and not yet dropped is still the table's.
+    if not attached and own_name(name) not in partition_state.detached_from(connection, table.name):
+        return None
+    return inspect.describe(connection, name)
 
 
 def has_expired(connection: Connection, leaf: TableName, found: Condition) -> bool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import calling, inspect, partition_state, partitions
+from lapse.engines.postgres.calling import Facts
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.errors import QUERY_CANCELED, sqlstate
 from lapse.engines.postgres.names import own_name, relation
 from lapse.engines.postgres.reads import Read
-from lapse.engines.postgres.session import savepoint, set_locally
+from lapse.engines.postgres.session import TransactionStatus, roll_back, set_locally, status
 from lapse.model.job import Path, PathKind
 from lapse.model.table import Table, TableKind
 
@@ -33,17 +34,19 @@ _ROWS = (
     f"coalesce(sum({inspect.DENSITY} * (pg_relation_size(c.oid) / current_setting('block_size')::bigint)), 0)::bigint"
 )
 """As the planner does it: density times the size now."""
-_ESTIMATED = f"SELECT {_ROWS} FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s) AND c.relkind = 'r'"
+_ESTIMATED = (
+    f"SELECT {_ROWS} AS rows FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s) AND c.relkind = 'r'"
+)
 _ESTIMATED_IN_ALL = f"""
     WITH RECURSIVE tree AS (
          SELECT pg_catalog.to_regclass(%(name)s)::oid AS relid
           UNION ALL
          SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'p'
            JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid)
-    SELECT {_ROWS} FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'r'"""
+    SELECT {_ROWS} AS rows FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid AND c.relkind = 'r'"""
 
 
-def expected_rows(connection: Connection, declared: Declared, cutoff: datetime) -> int:
+def expected_rows(connection: Connection, declared: BoundPolicy, cutoff: datetime) -> int:
     """How many rows the planner expects to have expired."""
     return _plan_rows(calling.read(connection, declared, [cutoff], Read.EXPECTED))
 
@@ -65,7 +68,8 @@ def blocks(connection: Connection, table: Table) -> int:
 def estimate_rows(connection: Connection, table: Table) -> int:
     """From the server's own catalog alone: a worker need not be able to read the table."""
     query = _ESTIMATED_IN_ALL if table.kind is TableKind.PARTITIONED else _ESTIMATED
-    return int(connection.exec_driver_sql(query, {"name": relation(table.name)}).scalar_one())
+    ((found,),) = inspect.together(connection, (query, {"name": relation(table.name)}))
+    return int(found["rows"])
 
 
 def total_bytes(connection: Connection, table: Table) -> int:
@@ -78,7 +82,7 @@ def total_bytes(connection: Connection, table: Table) -> int:
     )
 
 
-def path_at_first_sight(declared: Declared, found: Condition) -> Path | None:
+def path_at_first_sight(declared: BoundPolicy, found: Condition) -> Path | None:
     """Of a table that need not be looked into, which is neither a partition nor has an index on the expiry."""
     table, column = declared.table, found.column
     if table.name.partition is not None or (column and table.index_on(column)):
@@ -95,7 +99,7 @@ def _without_index(table: Table, column: str | None) -> Path:
     return Path(kind=PathKind.PHYSICAL, evidence=f"heap blocks in order: {reason}")
 
 
-def choose_path(connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+def choose_path(connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition) -> Path:
     table = declared.table
     state = partition_state.find(connection, table.name) if table.name.partition is not None else None
     if state is not None and state.detachment is not None:
@@ -127,13 +131,26 @@ def choose_path(connection: Connection, declared: Declared, cutoff: datetime, fo
 TOO_LONG = object()
 
 
-def within(connection: Connection, milliseconds: int, look: Callable[[], Any]) -> Any:
-    """What a look finds, inside the caller's transaction; TOO_LONG where that takes more than this time."""
+def within(
+    connection: Connection,
+    milliseconds: int,
+    declared: BoundPolicy,
+    cutoffs: Sequence[datetime],
+    what: Read,
+    *,
+    limit: int = 0,
+    known: Facts | None = None,
+) -> Any:
+    """As `calling.read`; TOO_LONG where that takes more than this time. `known` was asked a moment ago."""
+    known = known or calling.facts(connection, declared)
     limits = {"statement_timeout": str(milliseconds), "max_parallel_workers_per_gather": "0"}
+    before = "; ".join(["SAVEPOINT lapse", *set_locally(limits), ""])
+    after = "; SET LOCAL statement_timeout = 0; RELEASE SAVEPOINT lapse"
     try:
-        with savepoint(connection, before=set_locally(limits), after=["SET LOCAL statement_timeout = 0"]):
-            return look()
+        return calling.read(connection, declared, cutoffs, what, limit=limit, known=known, before=before, after=after)
     except DBAPIError as error:
+        if status(connection) is TransactionStatus.IN_ERROR:
+            roll_back(connection, "ROLLBACK TO SAVEPOINT lapse; RELEASE SAVEPOINT lapse")
         if sqlstate(error.orig) != QUERY_CANCELED or "user request" in str(error.orig):
             raise
         return TOO_LONG
@@ -150,19 +167,19 @@ def _is_in_order(connection: Connection, table: Table, column: str | None) -> bo
     return correlation is not None and abs(float(correlation)) >= IN_ORDER
 
 
-def _may_drop(connection: Connection, declared: Declared, found: Condition) -> bool:
+def _may_drop(connection: Connection, declared: BoundPolicy, found: Condition) -> bool:
     """A leaf that foreign keys point at is emptied row by row, so that they are obeyed; and one of which some rows may
     stay, whatever their time."""
     table = declared.table
+    if declared.policy.archive is not None or declared.policy.ledger_keys:
+        return False
     if table.name.partition is None or table.referenced_by or not found.is_time_alone:
         return False
     return partitions.has_expired(connection, table.name, found)
 
 
-def _counted(connection: Connection, declared: Declared, cutoff: datetime) -> int:
+def _counted(connection: Connection, declared: BoundPolicy, cutoff: datetime) -> int:
     """Up to one more than what is counted, which also stands for what takes long to count."""
     most = COUNTED_ROWS + 1
-    counted = within(
-        connection, PROBE_MS, lambda: calling.read(connection, declared, [cutoff], Read.COUNTED, limit=most)
-    )
+    counted = within(connection, PROBE_MS, declared, [cutoff], Read.COUNTED, limit=most)
     return most if counted is TOO_LONG else int(counted)

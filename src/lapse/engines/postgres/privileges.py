@@ -16,6 +16,7 @@ from lapse.engines.postgres.names import (
     quote,
     relation,
 )
+from lapse.model.archive import archive_table, file_url
 from lapse.model.policy import Policy
 from lapse.model.table import Table, TableName
 
@@ -35,6 +36,12 @@ _STATE = """
       LEFT JOIN (pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace)
         ON p.proname = %(prefix)s || pg_catalog.to_regclass(%(root)s)::oid AND p.proowner = c.relowner AND p.prosecdef
      WHERE c.oid = pg_catalog.to_regclass(%(name)s)"""
+
+_ON_OUTBOX = """
+    SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AS usage,
+           pg_catalog.has_table_privilege(c.oid, 'SELECT') AS reads,
+           pg_catalog.has_table_privilege(c.oid, 'DELETE') AS removes
+      FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(%(name)s)"""
 
 _OWNERS = """
     SELECT DISTINCT pg_get_userbyid(c.relowner) AS owner
@@ -90,10 +97,29 @@ def lacking(connection: Connection, table: Table, policy: Policy) -> list[Advice
         )
     if not state["has_function"]:
         found += _ownership(connection, table, role)
+    found += _for_outbox(connection, table, policy, role)
     lacking = origin.functions_lacking(connection) if policy.replication_origin is not None else []
     if lacking:
         text = f"role {role} cannot delete under a replication origin, which ttl_replication_origin asks for"
         found.append(_grant(text, f"GRANT EXECUTE ON FUNCTION {', '.join(lacking)} TO {role};"))
+    return found
+
+
+def _for_outbox(connection: Connection, table: Table, policy: Policy, role: str) -> list[Advice]:
+    """Rows leave an outbox by the worker's own hand; it can neither put one there nor change it."""
+    if policy.archive is None or file_url(policy.archive) is None:
+        return []
+    outbox = archive_table(policy.archive, table.name.whole)
+    found = []
+    for state in rows(connection, _ON_OUTBOX, {"name": relation(outbox)}):
+        if not state["usage"]:
+            schema = quote(str(outbox.schema))
+            found.append(
+                _grant(f"role {role} cannot use schema {schema}", f"GRANT USAGE ON SCHEMA {schema} TO {role};")
+            )
+        if not (state["reads"] and state["removes"]):
+            text = f"role {role} may not export the rows in {outbox} to {file_url(policy.archive)}"
+            found.append(_grant(text, f"GRANT SELECT, DELETE ON {relation(outbox)} TO {role};"))
     return found
 
 

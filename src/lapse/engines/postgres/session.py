@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -38,6 +39,12 @@ FOREIGN_CODE = "lapse_foreign_code"
 """In a connection's info: code of another role's has run in its session."""
 DEFAULT_PATH = "lapse_default_path"
 """In a connection's info: the search path that the server gives this role."""
+_OURS = "lapse_ours"
+"""In a connection's info: it is Lapse's own, and of the pool."""
+_BEGIN = "lapse_begin"
+"""In a connection's info: a transaction is to begin with the next statement, whose message says so first."""
+_NOW = "lapse_now"
+"""In a connection's info: when the transaction that is open began."""
 POOLED = "lapse_pooled"
 """In a connection's info: a pooler is in between, which lends one server session to several clients. What is set there
 would be other clients' setting, too."""
@@ -58,9 +65,15 @@ def open_database(url: URL) -> Database:
         asked = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
         found = _run_alone(raw, f"{asked}; SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
         backend, record.info[DEFAULT_PATH] = found.fetchone()
-        record.info[POOLED] = backend != raw.info.backend_pid
+        record.info[POOLED], record.info[_OURS] = backend != raw.info.backend_pid, True
         if not record.info[POOLED]:
             _run_alone(raw, f"SET quote_all_identifiers = off; SET search_path = {SAFE_PATH}")
+
+    @event.listens_for(database, "before_cursor_execute")
+    def _begin_first(connection: Connection, *_: object) -> None:
+        """Of statements with parameters, which cannot share a message."""
+        if _BEGIN in connection.info:
+            _in_one_message(connection, "", lambda cursor: None)
 
     @event.listens_for(database, "checkin")
     def _clean(raw: Any, record: Any) -> None:
@@ -156,8 +169,27 @@ def begin_implicitly(raw: Any, verb: str) -> None:
 
 
 def begin(connection: Connection, settings: Mapping[str, str] | None = None, *, how: str = BEGIN) -> None:
-    """Open a transaction, with settings that end with it, in one round trip."""
-    connection.exec_driver_sql("; ".join([how, *set_locally(settings or {})]))
+    """Open a transaction, with settings that end with it: on a connection of Lapse's own, when it is first used."""
+    sql = "; ".join([how, *set_locally(settings or {})])
+    if connection.info.get(_OURS):
+        connection.info[_BEGIN] = f"{sql}; SELECT pg_catalog.now()"
+    else:
+        connection.exec_driver_sql(sql)
+
+
+def began_at(connection: Connection) -> datetime | None:
+    """When the transaction that `begin` has opened began, which is what now() tells in it."""
+    if _BEGIN in connection.info:
+        _in_one_message(connection, "", lambda cursor: None)
+    found: datetime | None = connection.info.get(_NOW)
+    return found
+
+
+def _end(connection: Connection, sql: str) -> None:
+    """Nothing is left to end of a transaction that was never used."""
+    connection.info.pop(_NOW, None)
+    if connection.info.pop(_BEGIN, None) is None:
+        connection.exec_driver_sql(sql)
 
 
 def send(connection: Connection, sql: str) -> Any:
@@ -177,11 +209,18 @@ def _in_one_message(connection: Connection, sql: str, read: Callable[[Any], None
     import psycopg
 
     raw: Any = connection.connection.driver_connection
+    begin = connection.info.pop(_BEGIN, None)
+    if begin is not None:
+        sql = f"{begin}; {sql}" if sql else begin
     try:
         with raw.cursor() as cursor:
+            # Who watches statements, as tests and tracing do, sees this one as well.
+            connection.dispatch.before_cursor_execute(connection, cursor, sql, None, None, False)
             cursor.execute(sql)
             while True:
-                if cursor.description is not None:
+                if begin is not None and cursor.description is not None:
+                    connection.info[_NOW], begin = cursor.fetchone()[0], None
+                elif cursor.description is not None:
                     read(cursor)
                 if not cursor.nextset():
                     break
@@ -208,6 +247,8 @@ def set_locally(settings: Mapping[str, str]) -> list[str]:
 
 
 def status(connection: Connection) -> TransactionStatus:
+    if _BEGIN in connection.info:
+        return TransactionStatus.IN_TRANSACTION
     return TransactionStatus(connection.connection.driver_connection.info.transaction_status)  # type: ignore[union-attr]
 
 
@@ -232,7 +273,7 @@ def transaction(
         if status(connection) is TransactionStatus.IN_ERROR:
             # COMMIT would roll back and call that a success.
             raise DatabaseError("the transaction was aborted by an earlier error")
-        connection.exec_driver_sql("COMMIT")
+        _end(connection, "COMMIT")
     except BaseException:
         roll_back(connection, "ROLLBACK")
         raise
@@ -281,6 +322,9 @@ def savepoint(connection: Connection, before: Sequence[str] = (), after: Sequenc
 def roll_back(connection: Connection, sql: str) -> None:
     """Where the connection is lost, the server has done it already."""
     if connection.invalidated or connection.closed:
+        return
+    connection.info.pop(_NOW, None)
+    if connection.info.pop(_BEGIN, None) is not None:
         return
     if status(connection) in (TransactionStatus.IN_TRANSACTION, TransactionStatus.IN_ERROR):
         with suppress(DBAPIError):

@@ -7,7 +7,8 @@ from itertools import pairwise
 from sqlalchemy import Connection
 
 from lapse.engines.base import Target
-from lapse.engines.postgres import calling, condition, partitions, paths
+from lapse.engines.postgres import condition, partitions, paths
+from lapse.engines.postgres.calling import Facts
 from lapse.engines.postgres.reads import Read
 from lapse.model.job import KeyRange, PathKind
 
@@ -22,13 +23,16 @@ def is_whole(target: Target) -> bool:
     return target.path.kind in (PathKind.INDEX, PathKind.PARTITION)
 
 
-def ranges(connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-    first, end = expired_blocks(connection, target)
+def ranges(
+    connection: Connection, target: Target, pieces: int, known: Facts, *, elsewhere: bool = False
+) -> list[KeyRange]:
+    """`known` was asked a moment ago; `elsewhere`: tasks look at a standby, and the primary is not looked through."""
+    first, end = expired_blocks(connection, target, known, elsewhere=elsewhere)
     edges = sorted({first + (end - first) * i // pieces for i in range(pieces + 1)})
     return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
 
-def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
+def expired_blocks(connection: Connection, target: Target, known: Facts, *, elsewhere: bool = False) -> tuple[int, int]:
     """The blocks that hold what has expired, the second bound excluded; equal where nothing has.
 
     An index that rules blocks out bounds them without reading the others. A small table is looked through for a single
@@ -37,23 +41,18 @@ def expired_blocks(connection: Connection, target: Target) -> tuple[int, int]:
     table, found = target.declared.table, condition.own(target.condition)
     if table.name.partition is not None and partitions.begins_later(connection, table.name, found):
         return 0, 0
-    total = paths.blocks(connection, table)
+    total, declared, moments = known.blocks, target.declared, [target.cutoff]
     if target.path.index is not None:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        extent = paths.within(
-            connection,
-            PRESCAN_MS if target.declared.policy.select_rate_limit else paths.PROBE_MS,
-            lambda: calling.read(connection, target.declared, [target.cutoff], Read.EXTENT),
-        )
+        most = PRESCAN_MS if declared.policy.select_rate_limit else paths.PROBE_MS
+        extent = paths.within(connection, most, declared, moments, Read.EXTENT, known=known)
         if extent is paths.TOO_LONG:
             return 0, total
         low, high = extent
         return (_block(low), min(_block(high) + 1, total)) if low is not None else (0, 0)
-    if not target.fits_one_scan(total * BLOCK_BYTES):
+    if elsewhere or not target.fits_one_scan(total * BLOCK_BYTES):
         return 0, total
-    one = paths.within(
-        connection, PRESCAN_MS, lambda: calling.read(connection, target.declared, [target.cutoff], Read.ANY)
-    )
+    one = paths.within(connection, PRESCAN_MS, declared, moments, Read.ANY, known=known)
     return (0, 0) if one is None else (0, total)
 
 

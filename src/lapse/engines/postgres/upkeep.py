@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,7 +11,7 @@ from sqlalchemy import Connection
 from lapse.engines.base import Advice
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import literal, relation
-from lapse.model.table import Table
+from lapse.model.table import Table, TableName
 
 LONG_SECONDS = 900
 """A transaction open for longer than this keeps the space of deleted rows from being reused."""
@@ -23,8 +24,10 @@ RARE_DAYS = 2.0
 _STATE = """
     SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, greatest(s.last_autovacuum, s.last_vacuum) AS cleaned_at,
            o.running, current_setting('autovacuum')::boolean AS on_server,
-           least(o.threshold + o.scale_factor * greatest(c.reltuples, 0), nullif(o.max_threshold, -1)) AS due_at
-      FROM pg_catalog.pg_class c
+           least(o.threshold + o.scale_factor * greatest(c.reltuples, 0), nullif(o.max_threshold, -1)) AS due_at,
+           asked.name
+      FROM unnest(%(names)s::text[]) AS asked (name)
+      JOIN pg_catalog.pg_class c ON c.oid = to_regclass(asked.name)
       JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
      CROSS JOIN LATERAL (
            SELECT current_setting('autovacuum')::boolean
@@ -36,8 +39,17 @@ _STATE = """
                   coalesce(own.it->>'autovacuum_vacuum_max_threshold',
                            current_setting('autovacuum_vacuum_max_threshold', true))::float8 AS max_threshold
              FROM (SELECT jsonb_object_agg(option_name, option_value) AS it
-                     FROM pg_options_to_table(c.reloptions)) own) o
-     WHERE c.oid = to_regclass(%(name)s)"""
+                     FROM pg_options_to_table(c.reloptions)) own) o"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Debt:
+    """Dead rows of a table, and at how many autovacuum comes if it comes at all."""
+
+    dead: int
+    due_at: float
+    is_running: bool
+
 
 _TRANSACTIONS = """
     SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds FROM pg_catalog.pg_stat_activity
@@ -51,6 +63,16 @@ _PREPARED = """
      ORDER BY prepared LIMIT 1"""
 
 _SLOTS = "SELECT slot_name FROM pg_catalog.pg_replication_slots WHERE NOT active AND xmin IS NOT NULL LIMIT 1"
+
+
+def debts(connection: Connection, names: Collection[TableName]) -> dict[TableName, Debt]:
+    """Those of the tables that are there; a statement for all of them."""
+    by_oid = {relation(name): name for name in names}
+    found = rows(connection, _STATE, {"names": list(by_oid)})
+    return {
+        by_oid[row["name"]]: Debt(dead=row["dead"] or 0, due_at=row["due_at"], is_running=row["running"])
+        for row in found
+    }
 
 
 def report(connection: Connection, table: Table) -> str | None:
@@ -74,7 +96,7 @@ def advice(connection: Connection, table: Table, deleted_per_day: float) -> list
 
 
 def _state(connection: Connection, table: Table) -> dict[str, Any] | None:
-    return next(iter(rows(connection, _STATE, {"name": relation(table.name)})), None)
+    return next(iter(rows(connection, _STATE, {"names": [relation(table.name)]})), None)
 
 
 def _settings(table: Table, state: dict[str, Any], deleted_per_day: float) -> Iterator[Advice]:

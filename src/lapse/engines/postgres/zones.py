@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import condition
 from lapse.engines.zones import is_utc
 
@@ -21,7 +21,7 @@ _ZONES = """
      ORDER BY place, zone"""
 
 
-def in_doubt(connection: Connection, declared: Declared) -> str | None:
+def in_doubt(connection: Connection, declared: BoundPolicy) -> str | None:
     """A zone in which the times could be meant: the policy reads some without a zone, does not say which, and it is not
     plainly UTC."""
     if declared.policy.time_zone is not None or not condition.reads_wall_clock(declared):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Advice, Declared
+from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.sqlite.names import quote
 from lapse.model.policy import ColumnExpiry
 
@@ -12,7 +12,7 @@ MUCH_FREE = 0.2
 """Share of the file's pages."""
 
 
-def indexes(connection: Connection, declared: Declared) -> list[Advice]:
+def indexes(connection: Connection, declared: BoundPolicy) -> list[Advice]:
     expiry = declared.policy.expiry
     if not isinstance(expiry, ColumnExpiry) or declared.table.key or declared.table.index_on(expiry.column):
         return []

@@ -13,7 +13,7 @@ import secrets
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.sqlite import managed, session
 from lapse.engines.sqlite.names import MARK_PREFIX, quote
 from lapse.errors import Blocked
@@ -21,7 +21,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.table import Column
 
 
-def arm(connection: Connection, declared: Declared) -> str:
+def arm(connection: Connection, declared: BoundPolicy) -> str:
     """Mark the table, unless it is marked already, and return what `check` compares with."""
     columns = _columns(declared)
     with session.atomic(connection):
@@ -30,7 +30,7 @@ def arm(connection: Connection, declared: Declared) -> str:
     return json.dumps({"mark": mark, "types": [column.type for column in columns]})
 
 
-def check(connection: Connection, declared: Declared, armed: str) -> None:
+def check(connection: Connection, declared: BoundPolicy, armed: str) -> None:
     """Raises Blocked unless this is the table that was armed, with the same columns and all of its parts."""
     name, columns, facts = declared.table.name, _columns(declared), json.loads(armed)
     missing = managed.missing_parts(connection, declared)
@@ -56,14 +56,14 @@ def check(connection: Connection, declared: Declared, armed: str) -> None:
         )
 
 
-def _find_mark(connection: Connection, declared: Declared, columns: list[Column]) -> str | None:
+def _find_mark(connection: Connection, declared: BoundPolicy, columns: list[Column]) -> str | None:
     for name, sql in managed.triggers(connection, declared.table).items():
         if name.startswith(MARK_PREFIX) and sql.endswith(_body(columns)):
             return name
     return None
 
 
-def _mark(connection: Connection, declared: Declared, columns: list[Column]) -> str:
+def _mark(connection: Connection, declared: BoundPolicy, columns: list[Column]) -> str:
     table = declared.table
     managed.drop_mark(connection, table)
     name = MARK_PREFIX + secrets.token_hex(8)
@@ -79,6 +79,6 @@ def _body(columns: list[Column]) -> str:
     return f" WHEN 0 BEGIN SELECT {', '.join(f'OLD.{quote(column.name)}' for column in columns)}; END"
 
 
-def _columns(declared: Declared) -> list[Column]:
+def _columns(declared: BoundPolicy) -> list[Column]:
     names = dict.fromkeys(declared.columns_read)
     return [column for name in names if (column := declared.table.column(name)) is not None]

@@ -6,16 +6,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines import planned
-from lapse.engines.base import Declared
-from lapse.engines.sqlite import condition, managed, references
+from lapse.engines import ledger_keys, planned
+from lapse.engines.base import BoundPolicy
+from lapse.engines.sqlite import archive, condition, managed, references
 from lapse.engines.sqlite.names import row_address
 from lapse.errors import Unsupported
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, TableKind
 
 
-def check(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> list[str]:
+def check(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: datetime) -> list[str]:
     """Raises Refused; returns notices."""
     table, policy = declared.table, declared.policy
     if table.kind is not TableKind.TABLE:
@@ -31,6 +31,8 @@ def check(connection: Connection, declared: Declared, previous: Policy | None, n
     if not table.key:
         row_address(table)
     planned.refuse_taken_name(declared, previous)
+    archive.check(connection, declared, previous)
+    ledger_keys.check(declared, previous, lambda column: True)
     complete = planned.with_managed_column(declared, "TEXT")
     # The condition itself is the check: it needs its columns, and the columns need one time format. Where the policy is
     # what it was, and something is held, that was seen before.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
 from lapse.engines import condition as shared
-from lapse.engines.base import Declared
+from lapse.engines import keep_last
+from lapse.engines.base import BoundPolicy
 from lapse.engines.sqlite import times
 from lapse.engines.sqlite.expression import Writer
+from lapse.engines.sqlite.names import column as quote_column
+from lapse.engines.sqlite.names import quote
 from lapse.engines.walltime import expiry
 from lapse.errors import Drift, Unsupported
 from lapse.model.expression import Node, walk
@@ -47,7 +50,7 @@ def own(found: shared.Condition) -> Condition:
     return found
 
 
-def at(connection: Connection | None, declared: Declared, cutoff: datetime, *, whole: bool = False) -> Condition:
+def at(connection: Connection | None, declared: BoundPolicy, cutoff: datetime, *, whole: bool = False) -> Condition:
     """The condition of a job with this cutoff. `whole` checks the time format of every row, not of a sample; without a
     connection, types alone tell it."""
     formats = _Formats(connection, declared, whole=whole)
@@ -56,17 +59,39 @@ def at(connection: Connection | None, declared: Declared, cutoff: datetime, *, w
     held = (
         _writer(declared, formats, now, each.where, "what is held").held(each) for each in declared.holds_at(cutoff)
     )
-    return _expired(declared, formats, cutoff).requiring(*required).but_not(*held)
+    found = _expired(declared, formats, cutoff).requiring(*required).but_not(*held)
+    return replace(found, surplus=_surplus(declared))
 
 
-def _required(declared: Declared, formats: _Formats, now: str) -> tuple[str, ...]:
+def _required(declared: BoundPolicy, formats: _Formats, now: str) -> tuple[str, ...]:
     """What has to be true for a row beside its expiry."""
     if declared.filter is None:
         return ()
     return (_writer(declared, formats, now, declared.filter, "ttl_filter").truth(declared.filter),)
 
 
-def _writer(declared: Declared, formats: _Formats, now: str, node: Node | None, what: str) -> Writer:
+def _surplus(declared: BoundPolicy, *, pinned: bool = True) -> str:
+    """True for rows that `ttl_keep_last` does not keep; nothing where the policy has none. `pinned` to its index, which
+    a view must not be: it would fail without it."""
+    kept = keep_last.kept(declared)
+    if kept is None:
+        return ""
+    table = quote(declared.table.name.name)
+    if kept.index is None:
+        name = quote("_".join((declared.table.name.name, *kept.index_columns)))
+        columns = ", ".join(quote(column) for column in kept.index_columns)
+        raise keep_last.missing_index(kept, f"CREATE INDEX {name} ON {table} ({columns});")
+    rows = f"{table} INDEXED BY {quote(kept.index.name)}" if pinned else table
+    return keep_last.surplus(
+        kept,
+        source=rows,
+        quote=quote_column,
+        equal=lambda one, other: f"{one} = {other}",
+        less=lambda one, other: f"({one} < {other})",
+    )
+
+
+def _writer(declared: BoundPolicy, formats: _Formats, now: str, node: Node | None, what: str) -> Writer:
     writer = Writer(table=declared.table, now=now, format_of=formats.of)
     if declared.policy.zone != "UTC" and node is not None and any(map(writer.is_time, walk(node))):
         raise Unsupported(
@@ -76,7 +101,7 @@ def _writer(declared: Declared, formats: _Formats, now: str, node: Node | None, 
     return writer
 
 
-def _expired(declared: Declared, formats: _Formats, cutoff: datetime) -> Condition:
+def _expired(declared: BoundPolicy, formats: _Formats, cutoff: datetime) -> Condition:
     policy, table = declared.policy, declared.table
     expiry = policy.expiry
     if isinstance(expiry, ColumnExpiry):
@@ -99,14 +124,15 @@ def _expired(declared: Declared, formats: _Formats, cutoff: datetime) -> Conditi
     return Condition(expired=f"({instant} <= {times.milliseconds_of(cutoff)})", instant=instant)
 
 
-def expired_now(connection: Connection, declared: Declared) -> str:
+def expired_now(connection: Connection, declared: BoundPolicy) -> str:
     """The condition at the time it is evaluated, for the live view."""
     formats = _Formats(connection, declared, whole=False)
     required = _required(declared, formats, _NOW_MS)
-    return shared.Condition(expired=_expired_now(declared, formats), required=required).sql
+    surplus = _surplus(declared, pinned=False)
+    return shared.Condition(expired=_expired_now(declared, formats), required=required, surplus=surplus).sql
 
 
-def _expired_now(declared: Declared, formats: _Formats) -> str:
+def _expired_now(declared: BoundPolicy, formats: _Formats) -> str:
     policy = declared.policy
     expiry = policy.expiry
     if not isinstance(expiry, ColumnExpiry):
@@ -127,7 +153,7 @@ def _expired_now(declared: Declared, formats: _Formats) -> str:
 class _Formats:
     """How each time column stores time: said by the policy, or found in the data."""
 
-    def __init__(self, connection: Connection | None, declared: Declared, *, whole: bool) -> None:
+    def __init__(self, connection: Connection | None, declared: BoundPolicy, *, whole: bool) -> None:
         self._connection = connection
         self._declared = declared
         self._whole = whole

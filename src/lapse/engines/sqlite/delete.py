@@ -10,21 +10,23 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from lapse.engines.action import Action, Rows
+from lapse.engines.action import Action, Rows, moved
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.keyset import Atomic, Connect, Key, KeysetDeleter
+from lapse.engines.sqlite import ledger_keys
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import quote, row_address
 from lapse.errors import Drift, Retryable
 from lapse.model.job import KeyRange
+from lapse.model.ledger_keys import Secret
 from lapse.model.table import Table
 
 READ_TARGET_SECONDS = 0.02
@@ -43,12 +45,24 @@ INCLUSIVE = "="
 """Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
 
 
+class Gone(NamedTuple):
+    """How many rows a batch has deleted, and their primary keys, where they are to be recorded."""
+
+    rows: int
+    keys: Sequence[Key] = ()
+
+
+class _Fewer(Exception):
+    """Rows of a batch were left."""
+
+
 class SchemaChanged(Retryable):
     """What was found may not be what was asked for: ask again."""
 
 
-Look = Callable[[Connection], tuple[Table, Condition]]
-"""The table as it is now and the condition; raises Blocked when it is not the table that was armed."""
+Look = Callable[[Connection], tuple[Table, Condition, Action]]
+"""The table as it is now, the condition, and what happens to its rows; raises Blocked when it is not the table that was
+armed."""
 
 
 class SqliteDeleter(KeysetDeleter):
@@ -60,6 +74,7 @@ class SqliteDeleter(KeysetDeleter):
 
     _table: Table
     _condition: Condition
+    _action: Action
 
     def __init__(
         self,
@@ -69,15 +84,17 @@ class SqliteDeleter(KeysetDeleter):
         connect: Connect,
         atomic: Atomic,
         log: LogMover | None,
-        action: Action,
+        secret: Secret | None = None,
     ) -> None:
         super().__init__(cursor, connect, atomic)
-        self._action = action
         self._look = look
         self._version: int | None = None
         self._span = span
         self._running: Connection | None = None
         self._log = log
+        self._secret = secret
+        self._key_is_address = False
+        self._each_is_told = False
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         if self._log is not None:
@@ -101,13 +118,14 @@ class SqliteDeleter(KeysetDeleter):
                 started = perf_counter()
                 keys, found = self._find(connection, limit)
                 found = replace(found, read_seconds=perf_counter() - started)
-                return self._delete_found(connection, keys, found, checkpoint) if keys else found
+                return self._delete_noting(connection, keys, found, checkpoint) if keys else found
         raise Retryable("the schema of the database keeps changing")
 
     def _find(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         if self._version is None:
             version = _schema_version(connection)
-            self._table, self._condition = self._look(connection)
+            self._table, self._condition, self._action = self._look(connection)
+            self._key_is_address = self._secret is not None and ledger_keys.is_address(connection, self._table)
             self._version = version
         try:
             found = self._page(connection, limit)
@@ -126,13 +144,25 @@ class SqliteDeleter(KeysetDeleter):
     def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
         """Keys of at most `limit` expired rows after the cursor; the batch carries examined, cursor and done."""
 
+    def _delete_noting(self, connection: Connection, keys: list[Key], found: Batch, checkpoint: Checkpoint) -> Batch:
+        """Where all go, it is known which; where some are left, the statement that deletes has to tell."""
+        try:
+            return self._delete_found(connection, keys, found, checkpoint)
+        except _Fewer:
+            self._each_is_told = True
+        try:
+            return self._delete_found(connection, keys, found, checkpoint)
+        finally:
+            self._each_is_told = False
+
     def _delete_found(self, connection: Connection, keys: list[Key], found: Batch, checkpoint: Checkpoint) -> Batch:
         started = perf_counter()
         with self._atomic(connection):
             self._refuse_changed(connection)
-            deleted = self._delete(connection, keys)
-            held = self._count_left(connection, keys) if deleted < len(keys) else 0
-            batch = replace(found, selected=len(keys), deleted=deleted, held=held)
+            gone = self._delete(connection, keys)
+            held = self._count_left(connection, keys) if gone.rows < len(keys) else 0
+            noted = None if self._secret is None else ledger_keys.noted(self._secret, gone.keys)
+            batch = replace(found, selected=len(keys), deleted=gone.rows, held=held, noted=noted)
             checkpoint(connection, batch)
         seconds = perf_counter() - started
         return replace(batch, locked_seconds=seconds, busy_seconds=seconds)
@@ -147,7 +177,7 @@ class SqliteDeleter(KeysetDeleter):
             running.connection.driver_connection.interrupt()  # type: ignore[union-attr]
 
     @abstractmethod
-    def _delete(self, connection: Connection, keys: list[Key]) -> int:
+    def _delete(self, connection: Connection, keys: list[Key]) -> Gone:
         """Delete those of the keys that have still expired and that nothing refers to."""
 
     @abstractmethod
@@ -155,11 +185,27 @@ class SqliteDeleter(KeysetDeleter):
         """How many of the keys have expired and are still there: something refers to them. The rest were renewed."""
 
     def _take(self, connection: Connection, bound: str, parameters: Any) -> int:
+        return moved([_count(connection, each, parameters) for each in self._statements(bound)])
+
+    def _take_noting(self, connection: Connection, bound: str, parameters: Any) -> Gone:
+        """The statement that deletes tells which rows it has deleted."""
+        *before, last = self._statements(bound)
+        counts = [_count(connection, each, parameters) for each in before]
+        columns = ", ".join(quote(column) for column in self._table.primary_key)
+        # As the driver has them: a row of SQLAlchemy's for each costs as much as its hash.
+        with closing(connection.exec_driver_sql(f"{last} RETURNING {columns}", parameters)) as told:
+            keys = told.cursor.fetchall()
+        return Gone(moved([*counts, len(keys)]), keys)
+
+    @staticmethod
+    def _all_of(keys: list[Key], deleted: int) -> Gone:
+        if deleted < len(keys):
+            raise _Fewer
+        return Gone(deleted, keys)
+
+    def _statements(self, bound: str) -> tuple[str, ...]:
         rows = Rows(table=self._name, condition=self._condition.sql, bound=bound, extra=_unreferenced(self._table))
-        deleted = 0
-        for statement in self._action.statements(rows):
-            deleted = int(connection.exec_driver_sql(statement, parameters).rowcount)
-        return deleted
+        return self._action.statements(rows)
 
     def _count_sql(self, bound: str) -> str:
         return f"SELECT count(*) FROM {self._name} WHERE {bound} AND {self._condition.sql}"
@@ -176,9 +222,13 @@ class _RowidKeys(SqliteDeleter):
     def _bound(self) -> str:
         return f"{self._address} IN (SELECT value FROM json_each(?))"
 
-    def _delete(self, connection: Connection, keys: list[Key]) -> int:
+    def _delete(self, connection: Connection, keys: list[Key]) -> Gone:
         rowids = json.dumps([key[-1] for key in keys])
-        return self._take(connection, self._bound, (rowids,))
+        if self._secret is None:
+            return Gone(self._take(connection, self._bound, (rowids,)))
+        if self._each_is_told or not self._key_is_address:
+            return self._take_noting(connection, self._bound, (rowids,))
+        return self._all_of([(key[-1],) for key in keys], self._take(connection, self._bound, (rowids,)))
 
     def _count_left(self, connection: Connection, keys: list[Key]) -> int:
         rowids = json.dumps([key[-1] for key in keys])
@@ -297,12 +347,21 @@ class KeyDeleter(SqliteDeleter):
     def _bound(self) -> str:
         return " AND ".join(f"{quote(column)} = ?" for column in self._table.key)
 
-    def _delete(self, connection: Connection, keys: list[Key]) -> int:
-        return self._take(connection, self._bound, keys)
+    def _delete(self, connection: Connection, keys: list[Key]) -> Gone:
+        if self._secret is None:
+            return Gone(self._take(connection, self._bound, keys))
+        if self._each_is_told:
+            each = [self._take_noting(connection, self._bound, key) for key in keys]
+            return Gone(sum(one.rows for one in each), [key for one in each for key in one.keys])
+        return self._all_of(keys, self._take(connection, self._bound, keys))
 
     def _count_left(self, connection: Connection, keys: list[Key]) -> int:
         sql = self._count_sql(self._bound)
         return sum(int(connection.exec_driver_sql(sql, key).scalar_one()) for key in keys)
+
+
+def _count(connection: Connection, statement: str, parameters: Any) -> int:
+    return int(connection.exec_driver_sql(statement, parameters).rowcount)
 
 
 def _schema_version(connection: Connection) -> int:

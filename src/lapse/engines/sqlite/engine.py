@@ -18,12 +18,13 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock, SystemClock
-from lapse.engines.action import action_for
+from lapse.engines.action import Action
+from lapse.engines.archive import Shape
 from lapse.engines.base import (
     Advice,
+    BoundPolicy,
     Condition,
     Consequences,
-    Declared,
     Deleter,
     Engine,
     Expiring,
@@ -33,16 +34,21 @@ from lapse.engines.base import (
     Survey,
     Target,
 )
+from lapse.engines.cells import Cells
 from lapse.engines.consequences import follow
 from lapse.engines.features import Features
+from lapse.engines.ledger_keys import require
+from lapse.engines.restoring import Dialect
 from lapse.engines.sqlite import (
     advice,
+    archive,
     checks,
     condition,
     errors,
     forecast,
     inspect,
     install,
+    ledger_keys,
     managed,
     paths,
     rebuild,
@@ -63,6 +69,7 @@ from lapse.errors import (
 )
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.ledger_keys import written
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import Table, TableName
@@ -88,6 +95,7 @@ class SqliteEngine(Engine):
         short_seconds=0.002,
         gentle_share=0.5,
         rows_per_task=1_000_000,
+        returns_space=True,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:
@@ -149,7 +157,7 @@ class SqliteEngine(Engine):
     def full_name(self, connection: Connection, name: TableName) -> TableName:
         if name.schema not in (None, "main", "temp"):
             raise TableNotFound(f"{name} is in an attached database, where no policy can be")
-        return super().full_name(connection, name)
+        return inspect.full_name(connection, name)
 
     def full_names(self, connection: Connection, names: Collection[TableName]) -> Mapping[TableName, TableName]:
         known = set(inspect.table_names(connection))
@@ -182,49 +190,67 @@ class SqliteEngine(Engine):
 
     # Policies
 
-    def arm(self, connection: Connection, declared: Declared) -> str:
+    def arm(self, connection: Connection, declared: BoundPolicy) -> str:
         return arming.arm(connection, declared)
 
-    def check_armed(self, connection: Connection, declared: Declared, armed: str) -> str:
+    def check_armed(self, connection: Connection, declared: BoundPolicy, armed: str) -> str:
         arming.check(connection, declared, armed)
         return armed
 
-    def check(self, connection: Connection, declared: Declared, previous: Policy | None) -> list[str]:
+    def check(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> list[str]:
         return checks.check(connection, declared, previous, self.now(connection))
 
-    def install(self, connection: Connection, declared: Declared, previous: Policy | None) -> Table:
+    def install(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> Table:
         install.install(connection, declared, previous, self.now(connection))
         return self.describe(connection, declared.table.name)
 
-    def renamed(self, connection: Connection, old: TableName, declared: Declared) -> None:
+    def renamed(self, connection: Connection, old: TableName, declared: BoundPolicy) -> None:
         managed.drop_view(connection, old.name)
         self.install(connection, declared, declared.policy)
 
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         install.uninstall(connection, table, policy)
 
-    def rebuilding(self, connection: Connection, declared: Declared) -> AbstractContextManager[None]:
+    def rebuilding(self, connection: Connection, declared: BoundPolicy) -> AbstractContextManager[None]:
         return rebuild.rebuilding(connection, declared, self.now(connection))
 
     def dropped(self, connection: Connection, name: TableName) -> None:
         managed.drop_view(connection, name.name)
 
-    def missing_parts(self, connection: Connection, declared: Declared) -> list[str]:
+    def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:
         return managed.missing_parts(connection, declared)
 
-    def advice(self, connection: Connection, declared: Declared) -> list[Advice]:
+    def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         return [
             *references.advice(connection, declared.table),
             *advice.indexes(connection, declared),
             *advice.space(connection),
         ]
 
+    # Archives
+
+    @property
+    def archives(self) -> Dialect:
+        return archive.DIALECT
+
+    @property
+    def cells(self) -> Cells:
+        from lapse.engines.sqlite import cells
+
+        return cells
+
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+        return archive.shape(connection, name)
+
+    def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:
+        return archive.columns(connection, name)
+
     # Deleting
 
-    def condition(self, connection: Connection, declared: Declared, cutoff: datetime) -> Condition:
+    def condition(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> Condition:
         return condition.at(connection, declared, cutoff)
 
-    def choose_path(self, connection: Connection, declared: Declared, cutoff: datetime, found: Condition) -> Path:
+    def choose_path(self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition) -> Path:
         return paths.choose(connection, declared.table, condition.own(found))
 
     def estimate_rows(self, connection: Connection, table: Table) -> int:
@@ -240,12 +266,12 @@ class SqliteEngine(Engine):
         with self.connection() as connection:
             log = self._log if session.has_log(connection) else None
         look = partial(self._look, target)
-        parts = (look, span, cursor, self._delete_connection, self.atomic, log, action_for(target.declared))
+        parts = (look, span, cursor, self._delete_connection, self.atomic, log, target.secret)
         if target.path.kind is PathKind.INDEX and target.path.index is not None:
             return IndexDeleter(*parts, index=target.path.index)
         return KeyDeleter(*parts) if target.declared.table.key else RowidDeleter(*parts)
 
-    def _look(self, target: Target, connection: Connection) -> tuple[Table, SqliteCondition]:
+    def _look(self, target: Target, connection: Connection) -> tuple[Table, SqliteCondition, Action]:
         try:
             table = self.describe(connection, target.declared.table.name)
         except TableNotFound as error:
@@ -257,7 +283,12 @@ class SqliteEngine(Engine):
             ) from error
         declared = replace(target.declared, table=table)
         arming.check(connection, declared, target.armed)
-        return table, condition.at(connection, declared, target.cutoff)
+        if target.secret is not None:
+            require(table, lambda column: True)
+        return table, condition.at(connection, declared, target.cutoff), archive.action(declared, target.job)
+
+    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+        return written(ledger_keys.parts(table, values))
 
     @contextmanager
     def _delete_connection(self) -> Iterator[Connection]:
@@ -269,7 +300,7 @@ class SqliteEngine(Engine):
         return forecast.survey(connection, target)
 
     def expiring(
-        self, connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool
+        self, connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool
     ) -> Expiring:
         return forecast.expiring(connection, declared, instants, exact=exact)
 

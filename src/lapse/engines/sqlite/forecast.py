@@ -10,7 +10,7 @@ from math import isqrt
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Declared, Expiring, Footprint, Survey, Target
+from lapse.engines.base import BoundPolicy, Expiring, Footprint, Survey, Target
 from lapse.engines.buckets import bucket, running_totals
 from lapse.engines.sqlite import condition
 from lapse.engines.sqlite.names import free_address, literal, quote, row_address
@@ -28,7 +28,7 @@ _JITTER = 2_654_435_761
 _ROW_OVERHEAD_BYTES = 8
 
 
-def expiring(connection: Connection, declared: Declared, instants: Sequence[datetime], *, exact: bool) -> Expiring:
+def expiring(connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], *, exact: bool) -> Expiring:
     table = declared.table
     if not exact and not table.key:
         low, high = row_ids(connection, table)
@@ -89,7 +89,7 @@ def _estimate(table: str, keyed: bool, columns: Collection[str]) -> str:
 
 
 def _sampled(
-    connection: Connection, declared: Declared, instants: Sequence[datetime], low: int, high: int
+    connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], low: int, high: int
 ) -> Expiring | None:
     """Each point is a row id that may or may not be there: how many are says how many rows there are."""
     drawn, points = sample_points(low, high)
@@ -125,7 +125,7 @@ def sample_points(low: int, high: int) -> tuple[str, int]:
 
 
 def _rows(
-    connection: Connection, declared: Declared, instants: Sequence[datetime], where: str
+    connection: Connection, declared: BoundPolicy, instants: Sequence[datetime], where: str
 ) -> list[tuple[int, int, datetime | None, int]]:
     """(bucket, rows, earliest expiry, bytes of the values)."""
     conditions = [condition.at(connection, declared, instant) for instant in instants]

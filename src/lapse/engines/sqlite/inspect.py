@@ -52,17 +52,24 @@ def table_names(connection: Connection) -> list[TableName]:
 
 
 def _table_row(connection: Connection, name: TableName) -> dict[str, Any] | None:
-    schemas = (name.schema,) if name.schema else ("temp", "main")
-    for schema in schemas:
-        rows = _rows(
-            connection,
-            "SELECT schema, name, type, wr FROM pragma_table_list WHERE schema = ? AND name = ? COLLATE NOCASE",
-            schema,
-            name.name,
-        )
-        if rows:
-            return rows[0]
-    return None
+    """A temporary one hides another of its name."""
+    first, second = (name.schema, name.schema) if name.schema else ("temp", "main")
+    rows = _rows(
+        connection,
+        "SELECT schema, name, type, wr FROM pragma_table_list WHERE schema IN (?, ?) AND name = ? COLLATE NOCASE"
+        " ORDER BY schema = 'main'",
+        first,
+        second,
+        name.name,
+    )
+    return rows[0] if rows else None
+
+
+def full_name(connection: Connection, name: TableName) -> TableName:
+    row = _table_row(connection, name)
+    if row is None:
+        raise TableNotFound(f"there is no table {name} in this database")
+    return TableName(str(row["name"]), "temp" if row["schema"] == "temp" else None)
 
 
 def _column(row: dict[str, Any]) -> Column:
@@ -77,13 +84,18 @@ def _column(row: dict[str, Any]) -> Column:
 def _indexes(connection: Connection, table: str) -> tuple[Index, ...]:
     found = []
     for row in _rows(connection, "SELECT name, [unique], partial FROM pragma_index_list(?)", table):
-        parts = _rows(connection, "SELECT name FROM pragma_index_info(?) ORDER BY seqno", str(row["name"]))
+        parts = _rows(
+            connection,
+            "SELECT name, [desc] FROM pragma_index_xinfo(?) WHERE [key] ORDER BY seqno",
+            str(row["name"]),
+        )
         found.append(
             Index(
                 name=str(row["name"]),
                 columns=tuple(part["name"] for part in parts),
                 unique=bool(row["unique"]),
                 partial=bool(row["partial"]),
+                ascends=not any(part["desc"] for part in parts),
             )
         )
     return tuple(found)

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
-from lapse.engines.sqlite import inspect, managed
+from lapse.engines.base import BoundPolicy
+from lapse.engines.sqlite import archive, inspect, managed
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 
-def install(connection: Connection, declared: Declared, previous: Policy | None, now: datetime) -> None:
+def install(connection: Connection, declared: BoundPolicy, previous: Policy | None, now: datetime) -> None:
     table, policy = declared.table, declared.policy
     managed_before = previous is not None and previous.expire_after is not None
     if policy.hide_expired != "view":
@@ -26,10 +26,11 @@ def install(connection: Connection, declared: Declared, previous: Policy | None,
         else:
             managed.stamp_unstamped(connection, table, policy.expire_after)
         table = inspect.describe(connection, table.name)
-        managed.create_triggers(connection, table, policy.expire_after)
+        managed.create_triggers(connection, table, policy)
     if policy.hide_expired == "view":
         fresh = replace(declared, table=inspect.describe(connection, table.name))
         managed.create_view(connection, fresh)
+    archive.install(connection, declared)
 
 
 def uninstall(connection: Connection, table: Table, policy: Policy) -> None:

@@ -14,8 +14,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
-from lapse.engines.sqlite import condition, times
+from lapse.engines.base import BoundPolicy
+from lapse.engines.sqlite import archive, condition, times
 from lapse.engines.sqlite.names import (
     MARK_PREFIX,
     insert_trigger,
@@ -26,7 +26,8 @@ from lapse.engines.sqlite.names import (
     update_trigger,
 )
 from lapse.errors import PolicyConflict
-from lapse.model.interval import Interval
+from lapse.model.interval import DAY, Interval
+from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, Table
 
 _COLUMN = quote(MANAGED_COLUMN)
@@ -52,7 +53,7 @@ def drop_column(connection: Connection, table: Table) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {quote(table.name.name)} DROP COLUMN {_COLUMN}")
 
 
-def create_triggers(connection: Connection, table: Table, after: Interval) -> None:
+def create_triggers(connection: Connection, table: Table, policy: Policy) -> None:
     """Put the stamping triggers on a table that has the column, in place of those it may have."""
     default = _default(connection, table)
     if default is None:
@@ -62,7 +63,7 @@ def create_triggers(connection: Connection, table: Table, after: Interval) -> No
             hint=f"ALTER TABLE {table.name} RESET (ttl), then declare the policy again",
         )
     drop_triggers(connection, table)
-    for statement in trigger_statements(table, after, default):
+    for statement in trigger_statements(table, policy, default):
         connection.exec_driver_sql(statement)
 
 
@@ -87,9 +88,13 @@ def drop_triggers(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {quote(name)}")
 
 
-def trigger_statements(table: Table, after: Interval, default: str) -> list[str]:
-    """Insert: stamp a row that was given no value. Update: keep NULL, keep what was set, keep the later instant."""
-    name, stamp = quote(table.name.name), times.shifted_now(after, +1)
+def trigger_statements(table: Table, policy: Policy, default: str) -> list[str]:
+    """Insert: stamp a row that was given no value. Update: keep NULL, keep what was set, keep the later instant, and
+    one that was renewed just now."""
+    assert policy.expire_after is not None
+    name, stamp = quote(table.name.name), times.shifted_now(policy.expire_after, +1)
+    every = policy.renew_every
+    due = f"julianday({stamp})" + ("" if every is None else f" - {every.micros / DAY!r}")
     this_row = _this_row(table)
     on_insert = (
         f"CREATE TRIGGER {quote(insert_trigger(table.name.name))} AFTER INSERT ON {name}"
@@ -98,18 +103,18 @@ def trigger_statements(table: Table, after: Interval, default: str) -> list[str]
     )
     on_update = (
         f"CREATE TRIGGER {quote(update_trigger(table.name.name))} AFTER UPDATE ON {name}"
-        f" WHEN NEW.{_COLUMN} IS OLD.{_COLUMN} AND julianday({stamp}) > julianday(OLD.{_COLUMN})"
+        f" WHEN NEW.{_COLUMN} IS OLD.{_COLUMN} AND {due} > julianday(OLD.{_COLUMN})"
         f" BEGIN UPDATE {name} SET {_COLUMN} = {stamp} WHERE {this_row}; END"
     )
     return [on_insert, on_update]
 
 
-def renew_triggers(connection: Connection, declared: Declared) -> None:
+def renew_triggers(connection: Connection, declared: BoundPolicy) -> None:
     """Replace the insert trigger of earlier versions, which took every text that ends in Z for the default."""
-    table, after = declared.table, declared.policy.expire_after
+    table = declared.table
     there = triggers(connection, table).get(insert_trigger(table.name.name))
-    if after is not None and there is not None and _EARLIER_CONDITION in there:
-        create_triggers(connection, table, after)
+    if declared.policy.expire_after is not None and there is not None and _EARLIER_CONDITION in there:
+        create_triggers(connection, table, declared.policy)
 
 
 def drop_mark(connection: Connection, table: Table) -> None:
@@ -128,7 +133,7 @@ def fires_twice(connection: Connection, table: Table) -> list[str]:
     ]
 
 
-def create_view(connection: Connection, declared: Declared) -> None:
+def create_view(connection: Connection, declared: BoundPolicy) -> None:
     table = declared.table
     view = live_view(table.name.name)
     _refuse_foreign_view(connection, view)
@@ -147,9 +152,9 @@ def drop_view(connection: Connection, table: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW {quote(view)}")
 
 
-def missing_parts(connection: Connection, declared: Declared) -> list[str]:
+def missing_parts(connection: Connection, declared: BoundPolicy) -> list[str]:
     table, policy = declared.table, declared.policy
-    missing = []
+    missing = archive.missing(connection, declared)
     if policy.expire_after is not None:
         if table.column(MANAGED_COLUMN) is None:
             return [f"column {MANAGED_COLUMN}"]
@@ -159,7 +164,7 @@ def missing_parts(connection: Connection, declared: Declared) -> list[str]:
         there = triggers(connection, table).values()
         for name, sql in zip(
             (insert_trigger(table.name.name), update_trigger(table.name.name)),
-            trigger_statements(table, policy.expire_after, default),
+            trigger_statements(table, policy, default),
             strict=True,
         ):
             if sql not in there:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.sqlite import inspect, managed
 from lapse.engines.sqlite.names import quote
 from lapse.model.table import MANAGED_COLUMN, Table
@@ -22,7 +22,7 @@ _COLUMN = quote(MANAGED_COLUMN)
 
 
 @contextmanager
-def rebuilding(connection: Connection, declared: Declared, now: datetime) -> Iterator[None]:
+def rebuilding(connection: Connection, declared: BoundPolicy, now: datetime) -> Iterator[None]:
     """Inside, the table may be made anew; afterwards it has what the policy had put there, with the same times."""
     table, after = declared.table, declared.policy.expire_after
     stamped = after is not None and table.column(MANAGED_COLUMN) is not None
@@ -40,7 +40,7 @@ def rebuilding(connection: Connection, declared: Declared, now: datetime) -> Ite
             managed.add_column(connection, fresh, after, now)
             if stamped:
                 _restore(connection, table, fresh)
-        managed.create_triggers(connection, inspect.describe(connection, table.name), after)
+        managed.create_triggers(connection, inspect.describe(connection, table.name), declared.policy)
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_KEPT}")
     if declared.policy.hide_expired == "view":
         _create_view(connection, declared)
@@ -68,7 +68,7 @@ def _restore(connection: Connection, old: Table, new: Table) -> None:
     )
 
 
-def _create_view(connection: Connection, declared: Declared) -> None:
+def _create_view(connection: Connection, declared: BoundPolicy) -> None:
     """Without the column that the policy reads there is none; the policy is blocked until it is declared anew."""
     fresh = replace(declared, table=inspect.describe(connection, declared.table.name), holds=())
     if all(fresh.table.column(name) is not None for name in fresh.columns_read):

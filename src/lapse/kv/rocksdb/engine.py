@@ -1,17 +1,31 @@
-"""Opening RocksDB, and the one place where its errors become Lapse's."""
+"""Reaching RocksDB: its options and its iterators."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lapse.errors import DatabaseError, ForeignStore, LapseError, MissingExtra, NotFound, StoreClosed
+from lapse.errors import (
+    DatabaseError,
+    ForeignStore,
+    MissingExtra,
+    NotFound,
+    StoreClosed,
+)
+from lapse.kv.keys import KeyRange
 from lapse.kv.options import Options
-from lapse.kv.owner import lock_owner, store_locked
-from lapse.kv.url import StoreUrl
+from lapse.kv.reads import RawRow
+from lapse.kv.rocksdb.calls import Calls, lapse_errors
+from lapse.kv.url import NO_STORE_HINT, StoreUrl
+
+if TYPE_CHECKING:
+    from lapse.kv.rocksdb.store import RocksStore
 
 META_FAMILY = "lapse"
 ROWS_FAMILY = "default"
@@ -19,6 +33,9 @@ ROWS_FAMILY = "default"
 _COMPACT_AFTER_DELETES = (10_000, 5_000, 0.5)
 """A file with this many deletions among this many entries is compacted soon: it is what a purge leaves
 behind."""
+
+CHUNK_ROWS = 256
+PURGE_READAHEAD_BYTES = 1024 * 1024
 
 _FILTER_BITS = 10
 """Per row, in memory: a table without the key is read for one get in a hundred."""
@@ -36,56 +53,6 @@ def load() -> Any:
     except ImportError as error:
         raise MissingExtra("RocksDB (rocksdict)", "kv") from error
     return rocksdict
-
-
-def translate(url: StoreUrl, error: Exception) -> Exception:
-    text = str(error)
-    if type(error).__name__ == "DbClosedError":
-        return StoreClosed(f"{url} is closed")
-    if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
-        return store_locked(url, lock_owner(url.path / "LOCK") if url.path is not None else "")
-    if type(error) is Exception:  # what rocksdict raises for every status RocksDB returns
-        return DatabaseError(f"{url}: {text}")
-    return error
-
-
-@contextmanager
-def lapse_errors(url: StoreUrl) -> Iterator[None]:
-    try:
-        yield
-    except LapseError:
-        raise
-    except Exception as error:
-        raise translate(url, error) from error
-
-
-class Handle:
-    """A database or a column family of the engine, whose calls raise Lapse's errors. `raw` is it itself, for calls that
-    must be as quick as they can; None once it is closed."""
-
-    def __init__(self, raw: Any, url: StoreUrl) -> None:
-        self.raw = raw
-        self._url = url
-
-    def __getattr__(self, name: str) -> Any:
-        if self.raw is None:
-            raise StoreClosed(f"{self._url} is closed")
-        method = getattr(self.raw, name)
-
-        def call(*args: Any, **options: Any) -> Any:
-            with lapse_errors(self._url):
-                return method(*args, **options)
-
-        return call
-
-    def close(self) -> None:
-        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it."""
-        raw, self.raw = self.raw, None
-        try:
-            if raw is not None:
-                raw.close()
-        finally:
-            del raw
 
 
 def options(rocksdict: Any, *, create: bool = False) -> Any:
@@ -114,25 +81,26 @@ def _blocks(rocksdict: Any) -> Any:
     return blocks
 
 
-def open_database(url: StoreUrl, opened: Options) -> Any:
+def open_database(url: StoreUrl, opened: Options, calls: Calls) -> Any:
     """The database with all its column families. One that Lapse did not write is refused before it is opened for
     writing: opening alone would already change it."""
     rocksdict, path = load(), url.path
     assert path is not None
     families = [ROWS_FAMILY, META_FAMILY]
-    if (path / "CURRENT").is_file():
+    if calls.wait_for(partial(_is_database, path)):
         found = rocksdict.Rdict.list_cf(str(path))
         if META_FAMILY not in found and (opened.read_only or not _is_unfinished(rocksdict, path, found)):
             raise ForeignStore(f"{url} was not written by Lapse", hint="copy its rows to a new store")
         families = list(dict.fromkeys([*found, META_FAMILY]))
     else:
         if opened.read_only or not opened.create:
-            raise NotFound(f"there is no store at {url}", hint="leave out read_only=True and create=False to create it")
+            raise NotFound(f"there is no store at {url}", hint=NO_STORE_HINT)
         if path.is_file():
             raise ForeignStore(f"{path} is a file, not a RocksDB store", hint="give the path of a new directory")
         if path.is_dir() and not all(_LEFT_BY_CREATION.fullmatch(file.name) for file in path.iterdir()):
             raise ForeignStore(f"{path} is not empty and is not a RocksDB store", hint="give a new directory")
-        path.mkdir(parents=True, exist_ok=True)
+    if not opened.read_only:
+        calls.wait_for(partial(_touch, path))
     access = rocksdict.AccessType
     return rocksdict.Rdict(
         str(path),
@@ -140,6 +108,21 @@ def open_database(url: StoreUrl, opened: Options) -> Any:
         column_families={name: options(rocksdict) for name in families},
         access_type=access.read_only(False) if opened.read_only else access.read_write(),
     )
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        (path / "CURRENT").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _touch(path: Path) -> None:
+    """Waits for a disk that takes no writes, as the engine would."""
+    path.mkdir(parents=True, exist_ok=True)
+    with suppress(PermissionError):  # the engine says more about it
+        os.utime(path)
 
 
 def is_empty(database: Any) -> bool:
@@ -169,3 +152,126 @@ def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
         return is_empty(database)
     finally:
         database.close()
+
+
+class Cursor:
+    """One pass over a range of a store, as the rows are when it is opened: by `open`, or with its first chunk.
+
+    The binding's quick iterator ends at a read error as it does behind the last row, and cannot be asked which it was.
+    A second one, of the same moment, is asked where the first has ended.
+    """
+
+    def __init__(self, store: RocksStore, keys: KeyRange, rows: int = CHUNK_ROWS, *, is_purge: bool = False) -> None:
+        self._store = store
+        self._keys = keys
+        self._rows = rows
+        self._is_purge = is_purge
+        self._last: bytes | None = None
+        self._is_new, self._is_done = True, False
+        self._engine: tuple[Any, Any, Any] | None = None
+        """A bound and two iterators. The engine reads the bound where it is for as long as one of them lives, so it is
+        freed last; and a thread that reads while another one closes the store holds all three."""
+
+    def open(self) -> None:
+        store, self._is_new = self._store, False
+        with store.lock:
+            store.state.check_open()
+            store.save_mark_now(store.state.clock.now_ms())
+            bounds = load().ReadOptions()
+            if self._keys.end is not None:
+                bounds.set_iterate_upper_bound(self._keys.end)
+            if self._is_purge:  # reads much once: the blocks that the application reads stay in the cache
+                bounds.fill_cache(False)
+                bounds.set_readahead_size(PURGE_READAHEAD_BYTES)
+            items = store.handle.items(from_key=self._keys.start, read_opt=bounds)
+            self._engine = bounds, items, store.handle.iter(bounds)
+            store.views.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
+
+    def release(self) -> None:
+        self._engine = None
+
+    async def chunk(self) -> list[RawRow]:
+        if self._is_done:
+            return []
+        if self._is_new:
+            self.open()
+        engine = self._engine
+        if engine is None:
+            raise StoreClosed("the store was closed during this scan")
+        with lapse_errors(self._store.state.url):
+            rows: list[RawRow] = list(islice(engine[1], self._rows))
+        if rows:
+            self._last = rows[-1][0]
+        if len(rows) < self._rows:
+            self._check_end(engine[2])
+            self._is_done = True
+            self.release()
+        return rows
+
+    def _check_end(self, witness: Any) -> None:
+        if self._last is not None:
+            witness.seek(self._last)
+            if witness.valid():
+                witness.next()
+        elif self._keys.start is not None:
+            witness.seek(self._keys.start)
+        else:
+            witness.seek_to_first()
+        if witness.valid():
+            raise DatabaseError("a scan ended before its last row, and what it read is not used", hint="run it again")
+        check_status(witness)
+
+
+class Pin:
+    """A family as it was when the pin was made, for any number of reads.
+
+    rocksdict's Snapshot pins point reads only: its iterators show later writes. A plain iterator is what
+    really stands still, so one is kept and moved about.
+    """
+
+    def __init__(self, family: Any) -> None:
+        self._iterator: Any = family.iter()
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        with self._lock:
+            self._iterator = None
+
+    def get(self, key: bytes) -> bytes | None:
+        rows = self.rows(key, key + b"\0", 1)
+        return rows[0][1] if rows else None
+
+    def rows(self, start: bytes, end: bytes | None, most: int) -> list[RawRow]:
+        with self._lock:
+            iterator, rows = self._iterator, list[RawRow]()
+            if iterator is None:
+                raise StoreClosed("the snapshot is closed")
+            iterator.seek(start)
+            while len(rows) < most and iterator.valid():
+                key = iterator.key()
+                if end is not None and key >= end:
+                    break
+                rows.append((key, iterator.value()))
+                iterator.next()
+            if not iterator.valid():
+                check_status(iterator)
+            return rows
+
+
+class PinnedRows:
+    """One pass over a range of a pin."""
+
+    def __init__(self, pin: Pin, keys: KeyRange) -> None:
+        self._pin = pin
+        self._position = keys.start or b"\0"
+        self._end = keys.end
+
+    async def chunk(self) -> list[RawRow]:
+        rows = self._pin.rows(self._position, self._end, CHUNK_ROWS)
+        if rows:
+            self._position = rows[-1][0] + b"\0"
+        return rows

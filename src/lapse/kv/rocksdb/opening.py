@@ -15,9 +15,9 @@ from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
-from lapse.kv.rocksdb.engine import META_FAMILY, Handle, is_empty, lapse_errors, load, open_database
+from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors
+from lapse.kv.rocksdb.engine import META_FAMILY, Pin, PinnedRows, is_empty, load, open_database
 from lapse.kv.rocksdb.store import RocksStore
-from lapse.kv.rocksdb.views import Pin, PinnedRows
 from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.state import State
 from lapse.kv.units import UNKNOWN, pack_units
@@ -27,12 +27,13 @@ _BUCKET = "bucket-"
 
 
 async def open_store(url: StoreUrl, options: Options) -> RocksStore:
+    calls = Calls(url, options.timeout_s)
     with lapse_errors(url):
-        database = Handle(open_database(url, options), url)
+        database = Handle(open_database(url, options, calls), url, calls)
         try:
-            meta = Handle(database.get_column_family(META_FAMILY), url)
+            meta = Handle(database.get_column_family(META_FAMILY), url, calls)
             try:
-                return await _open(url, options, database, meta)
+                return await _open(url, options, database, meta, calls)
             except BaseException:
                 meta.close()
                 raise
@@ -41,7 +42,7 @@ async def open_store(url: StoreUrl, options: Options) -> RocksStore:
             raise
 
 
-async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle) -> RocksStore:
+async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle, calls: Calls) -> RocksStore:
     clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
     raw = meta.get(stored.FORMAT_KEY)
     if raw is None and (options.read_only or not is_empty(database)):
@@ -57,7 +58,7 @@ async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle)
             clock.resume(mark_ms, wait_s=options.clock_wait_s)
         format = await _without_buckets(url, database, meta, format)
     state = State(url=url, options=options, format=format, clock=clock)
-    store = RocksStore(state=state, database=database, meta_family=meta)
+    store = RocksStore(state=state, database=database, meta_family=meta, calls=calls)
     await store.start(is_new=raw is None, mark_ms=mark_ms)
     return store
 

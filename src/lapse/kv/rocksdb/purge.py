@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lapse.kv import format as stored
-from lapse.kv.budget import Budget
-from lapse.kv.keys import KeyRange
+from lapse.kv.keys import EVERYTHING, KeyRange
+from lapse.kv.options import Budget
 from lapse.kv.purge import Purge
+from lapse.kv.rocksdb.calls import Handle
 from lapse.kv.rocksdb.engine import load
 from lapse.kv.values import Verification
 from lapse.kv.verify import check, take_sample
@@ -68,9 +70,17 @@ class RocksPurge(Purge):
             for part in _slices(tables) if tables else [keys]:
                 if self.is_over():
                     return
-                _compact(self.store.handle, part.start, part.end)
+                self._compact(self.store.handle, part)
             self.compacted += sum(table["size"] for table in tables)
             fresh |= {_name(table) for table in self._tables() if _overlaps(table, keys)} - before
+
+    def _compact(self, family: Handle, keys: KeyRange) -> None:
+        """One that takes longer than the purge may is left to the engine, which finishes it."""
+        rocksdict = load()
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        compact = partial(family.compact_range, keys.start, keys.end, compact_opt=options)
+        self.store.calls.wait_for(compact, is_over=self.is_over)
 
     def _flush(self) -> None:
         """A mark is written first, so that there is something to flush and the log is changed."""
@@ -85,7 +95,7 @@ class RocksPurge(Purge):
         that were compacted."""
         await self.save(self.fresh)
         self._flush()
-        _compact(self.store.meta_family, None, None)
+        self._compact(self.store.meta_family, EVERYTHING)
         for file in self.store.path.glob("LOG*"):
             if file.name == "LOG":
                 os.truncate(file, 0)
@@ -115,13 +125,6 @@ class RocksPurge(Purge):
     def _tables(self) -> list[Table]:
         tables: list[Table] = self.store.handle.live_files()
         return tables
-
-
-def _compact(family: Any, start: bytes | None, end: bytes | None) -> None:
-    rocksdict = load()
-    options = rocksdict.CompactOptions()
-    options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
-    family.compact_range(start, end, compact_opt=options)
 
 
 def _name(table: Table) -> str:

@@ -1,28 +1,36 @@
-"""A RocksDB store. Its coroutines never wait: see `lapse.kv.base`."""
+"""A RocksDB store. Its coroutines do not wait: see `lapse.kv.base`.
+
+In asyncio they run in the loop's thread, in microseconds; only what takes long is left to another thread. For a get or
+a put that would be of no use: the binding keeps Python's lock meanwhile, so that the loop stands still anyway.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from lapse.errors import LapseError
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.budget import Budget
-from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, check_flag, check_key, check_keys, check_value
-from lapse.kv.options import MergeFunction
+from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, Rows, check_flag, check_key, check_value
+from lapse.kv.options import Budget, MergeFunction, PurgeLimits
 from lapse.kv.reads import Chunks
-from lapse.kv.rocksdb.engine import Handle, lapse_errors, load, translate
+from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
+from lapse.kv.rocksdb.engine import Cursor, Pin, PinnedRows, load
 from lapse.kv.rocksdb.purge import RocksPurge
-from lapse.kv.rocksdb.views import Cursor, Pin, PinnedRows
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import Ttl, TtlLike
+from lapse.kv.sync import Direct
+from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
 from lapse.kv.units import Group, Written
+from lapse.kv.values import Census, PurgeResult
 from lapse.kv.verify import total_bytes
+
+T = TypeVar("T")
 
 
 class ThreadGate:
@@ -35,8 +43,10 @@ class ThreadGate:
     def is_taken(self) -> bool:
         return bool(self._lock.locked())
 
-    def alone(self) -> ThreadGate:
+    def beside(self) -> ThreadGate:
         return self
+
+    alone = beside
 
     async def __aenter__(self) -> None:
         self._lock.acquire()
@@ -52,11 +62,13 @@ class RocksStore(AsyncStore):
     mark_step_ms = 1_000
     purge_batch_rows = 1_000
 
-    def __init__(self, *, state: State, database: Handle, meta_family: Handle) -> None:
+    def __init__(self, *, state: State, database: Handle, meta_family: Handle, calls: Calls) -> None:
         self.lock = threading.RLock()
         gates = ThreadGate(self.lock), ThreadGate(threading.Lock())
         super().__init__(state=state, handle=database, gate=gates[0], purge_gate=gates[1])
         self.meta_family = meta_family
+        self.calls = calls
+        state.overdue = calls.overdue
         self._rocksdict = load()
         self._sync = self._rocksdict.WriteOptions()
         self._sync.sync = state.options.durable
@@ -68,7 +80,7 @@ class RocksStore(AsyncStore):
         assert self.state.url.path is not None
         return self.state.url.path
 
-    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+    def quick(self) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {"get": _quick_get(self)}
         return found if self.state.options.read_only else found | {"put": _quick_put(self)}
 
@@ -79,7 +91,7 @@ class RocksStore(AsyncStore):
         return raw
 
     async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found: list[bytes | None] = self.handle.get(list(keys))
+        found: list[bytes | None] = self.handle.get_many(list(keys))
         return found
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
@@ -111,61 +123,42 @@ class RocksStore(AsyncStore):
 
     # Writing
 
-    async def write(self, rows: Sequence[Any], ttl: TtlLike, deletes: Sequence[bytes] = ()) -> int:
+    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         now_ms = self.state.clock.now_ms()
         self.save_mark_now(now_ms)
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
-        try:
-            keys = [key for key, _ in rows]
-        except ValueError:  # a row names its own TTL
-            if set(map(len, rows)) != {3}:
-                rows = [(*row, ttl) if len(row) == 2 else row for row in rows]
-            self._put_each(batch, rows, now_ms)
-        else:
-            if keys:
-                self._put_plain(batch, keys, rows, self.state.stamp(ttl, now_ms))
+        if rows.ttls is not None:
+            self._put_each(batch, rows, rows.ttls, now_ms)
+        elif rows.keys:
+            stamp = self.state.stamp(ttl, now_ms)
+            put, head = batch.put, stamp.head
+            for key, value in zip(rows.keys, rows.values, strict=True):
+                put(key, head + value)
+            stamp.group.note_many(rows.keys, rows.keys[0], rows.keys[-1])
         self.handle.write(batch, self._sync)
-        return len(rows)
 
-    def _put_plain(self, batch: Any, keys: list[bytes], rows: Sequence[tuple[bytes, bytes]], stamp: Stamp) -> None:
-        """Rows that share one header. The loop is as short as it can be: it runs for every row that comes in."""
-        put, head = batch.put, stamp.head
-        first, last = check_keys(keys)
-        for key, value in rows:
-            if type(value) is not bytes:
-                check_value(value)
-            put(key, head + value)
-        stamp.group.note_many(keys, first, last)
-
-    def _put_each(self, batch: Any, rows: Sequence[tuple[bytes, bytes, TtlLike]], now_ms: int) -> None:
+    def _put_each(self, batch: Any, rows: Rows, ttls: list[TtlLike], now_ms: int) -> None:
         """Rows with a TTL each, few different ones or as many as there are rows."""
-        state, put, keys = self.state, batch.put, [key for key, _, _ in rows]
-        first, last = check_keys(keys)
+        state, keys = self.state, rows.keys
         heads, groups = dict[TtlLike, bytes](), dict[TtlLike, Group]()
-        for key, value, ttl in rows:
-            try:
-                head = heads.get(ttl)
-            except TypeError:  # something that cannot be a TTL, which the caller is told
-                state.check_ttl(ttl)
-                raise
-            if head is None:
-                expires_ms = state.expiry_ms(ttl, now_ms)
-                head = heads[ttl] = header(created_ms=now_ms, expires_ms=expires_ms)
-                groups[ttl] = state.written.group(expires_ms)
-            if type(value) is not bytes:
-                check_value(value)
-            put(key, head + value)
+        for ttl in set(ttls):
+            expires_ms = state.expiry_ms(ttl, now_ms)
+            heads[ttl] = header(created_ms=now_ms, expires_ms=expires_ms)
+            groups[ttl] = state.written.group(expires_ms)
+        put = batch.put
+        for key, value, ttl in zip(keys, rows.values, ttls, strict=True):
+            put(key, heads[ttl] + value)
         distinct = set(groups.values())
         if any(group.keys is not None for group in distinct):
-            for key, _, ttl in rows:
+            for key, ttl in zip(keys, ttls, strict=True):
                 if (listed := groups[ttl].keys) is not None:
                     listed.append(key)
         for group in distinct:
             group.shrink()
             if group.keys is None:
-                group.note_range(first, last)
+                group.note_range(keys[0], keys[-1])
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)
@@ -190,6 +183,8 @@ class RocksStore(AsyncStore):
     # Maintenance
 
     def new_purge(self, budget: Budget) -> RocksPurge:
+        """A disk that does not answer is noticed here: the rest of a purge has no limit."""
+        self.handle.flush_wal(True)
         return RocksPurge(self, budget)
 
     async def sleep(self, seconds: float) -> None:
@@ -209,13 +204,30 @@ class RocksStore(AsyncStore):
                 self.state.mark_ms = max(now_ms, self.state.mark_ms)
                 self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
 
+    async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
+        return await self._aside(super().purge(**limits))
+
+    async def count(self) -> Census:
+        return await self._aside(super().count())
+
     async def sync(self) -> None:
+        await self._aside(self._sync_log())
+
+    async def _sync_log(self) -> None:
         with self.lock:
             self.handle.flush_wal(True)
 
     async def close(self) -> None:
+        await self._aside(self._close())
+
+    async def _close(self) -> None:
         with self.lock:
             await super().close()
+
+    async def _aside(self, work: Coroutine[Any, Any, T]) -> T:
+        if self.in_loop and asyncio._get_running_loop() is not None:
+            return await asyncio.to_thread(Direct().run, work)
+        return await work
 
     async def close_engine(self) -> None:
         with lapse_errors(self.state.url):
@@ -269,19 +281,21 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
     """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
     state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
     clock, read_s, acquire, release = state.clock, state.clock.read_s, store.lock.acquire, store.lock.release
-    default, lowest, most, step_ms = Ttl.DEFAULT, LOWEST_KEY, MAX_KEY_BYTES, store.mark_step_ms
-    known: Any = state.stamps.get
+    default, plain, lowest, most, step_ms = Ttl.DEFAULT, PLAIN_TTLS, LOWEST_KEY, MAX_KEY_BYTES, store.mark_step_ms
+    known = state.stamps.get
 
     def put(key: bytes, value: bytes, ttl: TtlLike = default) -> None:
         if type(key) is not bytes or type(value) is not bytes or key < lowest or len(key) > most:
             check_key(key)
             check_value(value)
+        if ttl is not default and type(ttl) is not str and type(ttl) not in plain:
+            ttl = plain_ttl(ttl)
         acquire()
         try:
             stamp = known(ttl)
             if stamp is None or read_s() >= stamp.ends_s:
                 now_ms = clock.now_ms()
-                if state.closed:
+                if state.closed or state.overdue:
                     state.check_open()
                 if now_ms - state.mark_ms >= step_ms:
                     save_mark(now_ms)
@@ -295,9 +309,6 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
         except LapseError:
             raise
         except Exception as error:
-            if type(error) is TypeError:
-                state.expiry_ms(ttl, clock.now_ms())  # a TTL that cannot even be looked up
-                check_value(value)
             raise translate(state.url, error) from error
         finally:
             release()

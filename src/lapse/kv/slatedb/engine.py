@@ -1,4 +1,6 @@
-"""Reaching SlateDB: object store, settings, keys, and the one place where its errors become Lapse's.
+"""Reaching SlateDB: object store, settings, keys, files, and the boundary of every call into the engine, which has a
+time limit and Lapse's errors for the engine's: on a full disk, or while its object store is unreachable, SlateDB
+retries forever.
 
 Lapse's own keys begin with `RESERVED`, a row's key is the user's. In a store that once had time buckets every row's key
 begins with `SEGMENT`, because its database is cut into segments for good; and while it has them, with a byte and the
@@ -7,11 +9,16 @@ bucket's number.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import re
+from collections.abc import Awaitable, Callable
+from ctypes import memmove
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from lapse.errors import (
@@ -19,13 +26,16 @@ from lapse.errors import (
     DatabaseError,
     DatabaseUnavailable,
     Fenced,
+    LapseError,
     MissingExtra,
     StoreClosed,
     TransactionConflict,
 )
 from lapse.kv.keys import RESERVED
-from lapse.kv.owner import lock_owner, store_locked
-from lapse.kv.url import StoreUrl
+from lapse.kv.sync import Loop
+from lapse.kv.url import StoreUrl, lock_owner, store_locked
+
+T = TypeVar("T")
 
 LOCK_FILE = "lapse.lock"
 EXTRACTOR_NAME = "lapse-buckets"
@@ -38,6 +48,9 @@ only thing that tells them from the nameless checkpoints of other readers, which
 
 _LOCAL_POLL = '"100ms"'
 _REMOTE_POLL = '"1s"'
+_BYTES, _BUFFER = "_UniffiFfiConverterBytes", "_UniffiRustBuffer"
+"""Names of the binding's own."""
+_GUARDED_ANSWERS = ("begin", "scan", "snapshot")
 _HALF_WRITTEN = re.compile(r"\.sst#\d+$")
 
 
@@ -66,6 +79,114 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
     if isinstance(error, errors):
         return DatabaseError(f"{url}: {text}")
     return error
+
+
+# Calls
+
+
+class Limit:
+    """The boundary of every call into the engine: how long it may take, and Lapse's errors for the engine's."""
+
+    def __init__(self, url: StoreUrl, limit_s: float) -> None:
+        self._url = url
+        self._limit_s = limit_s
+
+    async def wait_for(self, call: Awaitable[T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            if isinstance(loop, Loop):
+                loop.limit_s = self._limit_s
+                try:
+                    return await call
+                finally:
+                    loop.limit_s = Loop.limit_s
+            return await self._in_task(call, loop)
+        except LapseError:
+            raise
+        except TimeoutError as error:
+            raise DatabaseUnavailable(
+                f"{self._url}: the engine gave no answer for {self._limit_s:g} s; a write may or may not be stored",
+                hint="is the disk full, or the object store unreachable? open(..., timeout=) sets the limit",
+            ) from error
+        except Exception as error:
+            raise translate(self._url, error) from error
+
+    async def _in_task(self, call: Awaitable[T], loop: asyncio.AbstractEventLoop) -> T:
+        """What asyncio.timeout() does, in less than half of its time, which would be a tenth of a get."""
+        task, late = asyncio.current_task(), list[bool]()
+        assert task is not None
+        cancelling = task.cancelling()
+        timer = loop.call_later(self._limit_s, _give_up, task, late)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if late and task.uncancel() <= cancelling:
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+
+
+def _give_up(task: asyncio.Task[Any], late: list[bool]) -> None:
+    late.append(True)
+    task.cancel()
+
+
+@cache
+def quick(method: Any) -> Any:
+    """A method of the binding that hands bytes over at once. The binding's own copies them one by one, in Python: half
+    of a put, and three quarters of a row in a batch. It is a copy of the method, so that nothing changes for others in
+    the process who use the binding; one of another make is left as it is."""
+    names = getattr(method, "__globals__", {})
+    if _BYTES not in names or not hasattr(names.get(_BUFFER), "alloc"):
+        return method
+    converter: Any = names[_BYTES]
+    new_buffer = names[_BUFFER].alloc
+
+    class Bytes(converter):  # type: ignore[misc]
+        @staticmethod
+        def lower(value: bytes) -> Any:
+            """The length, in four bytes, and the value: in a buffer of the engine's, which frees it."""
+            whole = len(value).to_bytes(4, "big", signed=True) + value
+            buffer = new_buffer(len(whole))
+            memmove(buffer.data, whole, len(whole))
+            buffer.len = len(whole)
+            return buffer
+
+    return FunctionType(method.__code__, {**names, _BYTES: Bytes}, method.__name__)
+
+
+@cache
+def _batch_class() -> Any:
+    batch = load().WriteBatch
+    methods = {name: quick(getattr(batch, name)) for name in ("put", "put_with_options", "delete")}
+    return type(batch.__name__, (batch,), methods)
+
+
+def new_batch() -> Any:
+    return _batch_class()()
+
+
+class Guarded:
+    """An object of the engine whose calls all have the limit, and those of what it answers with."""
+
+    def __init__(self, raw: Any, limit: Limit) -> None:
+        self._raw = raw
+        self._limit = limit
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raw, limit, is_guarded = self._raw, self._limit, name in _GUARDED_ANSWERS
+        method = quick(getattr(type(raw), name))
+
+        async def call(*args: Any) -> Any:
+            answer = await limit.wait_for(method(raw, *args))
+            return Guarded(answer, limit) if is_guarded else answer
+
+        setattr(self, name, call)
+        return call
+
+
+# Places
 
 
 def object_store(url: StoreUrl) -> tuple[Any, str]:

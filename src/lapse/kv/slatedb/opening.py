@@ -8,26 +8,24 @@ leaves its bucket in the batch that writes it elsewhere: a crash in the middle l
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, NotFound, Refused
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, NotFound, Refused
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
-from lapse.kv.owner import store_locked
 from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.slatedb import engine
-from lapse.kv.slatedb.deadline import Deadline, Guarded
-from lapse.kv.slatedb.engine import SEGMENT, WriterLock, load, meta_key, translate
-from lapse.kv.slatedb.store import SlateStore
-from lapse.kv.slatedb.views import Source
+from lapse.kv.slatedb.engine import SEGMENT, Guarded, Limit, WriterLock, load, meta_key, translate
+from lapse.kv.slatedb.store import SlateStore, Source
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
 from lapse.kv.units import UNKNOWN, pack_units
-from lapse.kv.url import StoreUrl
+from lapse.kv.url import NO_STORE_HINT, StoreUrl, store_locked
 
 _LEFT_BY_CREATION = (engine.LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
 """What is in a directory after a process was killed while it created a store there."""
@@ -53,17 +51,16 @@ class _Opening:
         self.options = options
         self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
         self.place, self.name = engine.object_store(url)
-        self.deadline = Deadline(url, options.timeout_s)
-        self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.deadline)
+        self.limit = Limit(url, options.timeout_s)
+        self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.limit)
 
     async def run(self) -> SlateStore:
         """First with a reader, which changes nothing: only a store that may be opened is opened for writing."""
         manifest = await self.admin.read_manifest(None)
         if manifest is None:
             return await self._create(segmented=False)
-        with self.deadline:
-            found, segmented = await _open_reader(self.place, self.name)
-        reader: Any = Guarded(found, self.deadline)
+        found, segmented = await self.limit.wait_for(_open_reader(self.place, self.name))
+        reader: Any = Guarded(found, self.limit)
         try:
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
             if raw is None:
@@ -101,14 +98,13 @@ class _Opening:
 
     async def _open_writer(self, format: StoreFormat, *, segmented: bool, mark_ms: int | None) -> SlateStore:
         """`mark_ms` is None for a new store."""
-        slatedb, lock = load(), WriterLock(self.url)
+        lock, handle = WriterLock(self.url), None
         try:
-            builder = slatedb.DbBuilder(self.name, self.place)
+            builder = load().DbBuilder(self.name, self.place)
             builder.with_settings(engine.settings(self.url))
             if segmented:
                 builder.with_segment_extractor(engine.extractor())
-            with self.deadline:
-                handle: Any = Guarded(await builder.build(), self.deadline)
+            handle = Guarded(await self.limit.wait_for(builder.build()), self.limit)
             if format.bucket_ms:
                 format = await _without_buckets(handle, self.admin, format)
             store = self._store(format, handle, lock)
@@ -116,6 +112,9 @@ class _Opening:
             await store.sync()
             return store
         except BaseException:
+            if handle is not None:
+                with suppress(LapseError):  # the first error is the one to be told
+                    await handle.shutdown()
             lock.release()
             raise
 
@@ -129,7 +128,7 @@ class _Opening:
 
     def _store(self, format: StoreFormat, handle: Any, lock: WriterLock | None = None) -> SlateStore:
         state = State(url=self.url, options=self.options, format=format, clock=self.clock)
-        return SlateStore(state=state, handle=handle, admin=self.admin, deadline=self.deadline, lock=lock)
+        return SlateStore(state=state, handle=handle, admin=self.admin, limit=self.limit, lock=lock)
 
     async def _check_unfinished(self, reader: Any) -> None:
         """A database without a single key: a process was killed while it created it."""
@@ -166,8 +165,7 @@ class _Opening:
 
 def _check_may_create(url: StoreUrl, options: Options) -> None:
     if options.read_only or not options.create:
-        hint = "leave out read_only=True and create=False to create it"
-        raise NotFound(f"there is no store at {url}", hint=hint)
+        raise NotFound(f"there is no store at {url}", hint=NO_STORE_HINT)
 
 
 async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
@@ -193,7 +191,7 @@ async def _without_buckets(handle: Any, admin: Any, format: StoreFormat) -> Stor
     for prefix in sorted((segments | {engine.bucket_prefix(int(id)) for id in known}) - {SEGMENT}):
         await _move(handle, prefix)
     flat = replace(format, bucket_ms=0, segmented=True)
-    batch = load().WriteBatch()
+    batch = engine.new_batch()
     batch.put(meta_key(stored.UNITS_KEY), pack_units([UNKNOWN]))
     batch.put(meta_key(stored.WRITTEN_KEY), b"")
     batch.put(meta_key(stored.FORMAT_KEY), flat.to_bytes())
@@ -205,7 +203,7 @@ async def _without_buckets(handle: Any, admin: Any, format: StoreFormat) -> Stor
 async def _move(handle: Any, prefix: bytes) -> None:
     source = Source(await handle.snapshot(), [EVERYTHING], prefix)
     while rows := await source.chunk():
-        batch = load().WriteBatch()
+        batch = engine.new_batch()
         for key, raw in rows:
             if unpack(key, raw)[0] & TOMBSTONE:
                 batch.delete(SEGMENT + key)

@@ -1,25 +1,32 @@
-"""Removing expired rows from SlateDB, on an idle store as well."""
+"""Removing expired rows from SlateDB, on an idle store as well: there its compactor and garbage collector have to be
+driven."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from lapse.errors import ClockBehind
 from lapse.kv import format as stored
-from lapse.kv.budget import Budget
+from lapse.kv.options import Budget
 from lapse.kv.purge import Purge
 from lapse.kv.reads import Scan
-from lapse.kv.slatedb import compaction
-from lapse.kv.slatedb.engine import data_files, meta_key, remove_half_written
+from lapse.kv.slatedb.engine import COMPACTOR_CHECKPOINT_S, data_files, load, meta_key, remove_half_written
 from lapse.kv.values import Verification
-from lapse.kv.verify import check, take_sample
+from lapse.kv.verify import IsOver, check, take_sample
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import SlateStore
 
 _POLL_S = 0.02
 _REMOTE_POLL_S = 1.0
+_ATTEMPTS = 5
+"""The engine's own scheduler may take the same files at the same moment; then ours is tried again."""
+
+_CLOCK_PATIENCE_S = 1.0
 
 
 class SlatePurge(Purge):
@@ -46,8 +53,8 @@ class SlatePurge(Purge):
                 # The rewrite takes the keys of purged rows out of the units' older versions, too.
                 await self.save([replace(unit, owed_ms=0) for unit in self.fresh])
                 await self._collect()  # the log, before as much space is needed once more
-                trees = compaction.trees(await store.admin.read_manifest(None))
-                done = [await compaction.compact(store.admin, tree.segment, is_over=self.is_over) for tree in trees]
+                found = trees(await store.admin.read_manifest(None))
+                done = [await compact(store.admin, tree.segment, is_over=self.is_over) for tree in found]
                 self.compacted = sum(done)
                 if all(done):
                     await self.save(self.fresh)
@@ -90,10 +97,10 @@ class SlatePurge(Purge):
         store, path = self.store, self.store.state.url.path
         async with store.gate.alone():
             await self._tick()
-            if self._has_scans() or not await compaction.is_quiet(store.admin):
+            if self._has_scans() or not await is_quiet(store.admin):
                 return 0  # they still read, or write, files that look like garbage
-            others = await compaction.drop_compactor_checkpoints(store.admin)
-            await compaction.collect_garbage(store.admin, path)
+            others = await drop_compactor_checkpoints(store.admin)
+            await collect_garbage(store.admin, path)
             if path is not None:
                 remove_half_written(path)
         return others
@@ -103,4 +110,120 @@ class SlatePurge(Purge):
 
     async def _tick(self) -> None:
         now_ms = self.store.state.clock.now_ms()
-        await compaction.tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
+        await tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """One LSM tree of the database: the whole of it, or one segment. `views` are tables that were flushed, `runs` are
+    sorted runs of tables; newest first."""
+
+    segment: bytes
+    views: tuple[str, ...]
+    runs: tuple[int, ...]
+    next_run: int
+    """A number no run of the database has: runs are numbered across segments."""
+    bytes: int
+
+
+def trees(manifest: Any) -> list[Tree]:
+    found = [(b"", manifest), *((segment.prefix, segment) for segment in manifest.segments)]
+    next_run = max((run.id for _, tree in found for run in tree.compacted), default=-1) + 1
+    return [
+        Tree(
+            segment=segment,
+            views=tuple(view.id for view in tree.l0),
+            runs=tuple(run.id for run in tree.compacted),
+            next_run=next_run,
+            bytes=sum(part.estimated_size_bytes for part in (*tree.l0, *tree.compacted)),
+        )
+        for segment, tree in found
+        if tree.l0 or tree.compacted
+    ]
+
+
+async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
+    """Move the engine's idea of now: compaction compares with the newest flushed write, not with a clock."""
+    slatedb = load()
+    await handle.put(key, b"%d" % now_ms)
+    await handle.flush_with_options(slatedb.FlushOptions(flush_type=slatedb.FlushType.MEM_TABLE))
+
+
+async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
+    """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
+    for _ in range(_ATTEMPTS):
+        found = trees(await admin.read_manifest(None))
+        tree = next((tree for tree in found if tree.segment == segment), None)
+        if tree is None or is_over():
+            break
+        if await _run(admin, tree, is_over):
+            return tree.bytes
+    return 0
+
+
+async def _run(admin: Any, tree: Tree, is_over: IsOver) -> bool:
+    """Once `is_over`, a running compaction is left to the engine, which finishes it."""
+    slatedb = load()
+    status, source = slatedb.CompactionStatus, slatedb.SourceId
+    spec = slatedb.CompactionSpec.TIERED(
+        segment=tree.segment,
+        sources=[*map(source.SST_VIEW, tree.views), *map(source.SORTED_RUN, tree.runs)],
+        destination=min(tree.runs, default=tree.next_run),
+    )
+    submitted = await _submit(admin, spec)
+    while True:
+        found = await admin.read_compaction(submitted.id, None)
+        if found is None or found.status == status.FAILED:
+            return False
+        if found.status == status.COMPLETED:
+            return True
+        if is_over():
+            return False
+        await asyncio.sleep(_POLL_S)
+
+
+async def _submit(admin: Any, spec: Any) -> Any:
+    """The engine's background work may tick its clock between reading the time here and using it: asked again,
+    it has a later time. A clock that is really behind stays behind, and is an error."""
+    patience_s = time.monotonic() + _CLOCK_PATIENCE_S
+    while True:
+        try:
+            return await admin.submit_compaction(spec)
+        except ClockBehind:
+            if time.monotonic() >= patience_s:
+                raise
+        await asyncio.sleep(_POLL_S)
+
+
+async def is_quiet(admin: Any) -> bool:
+    """Whether no compaction is under way, whose output a garbage collection could take for garbage."""
+    found, status = await admin.read_compactions(None), load().CompactionStatus
+    entries = [] if found is None else found.recent_compactions
+    return all(entry.status in (status.COMPLETED, status.FAILED) for entry in entries)
+
+
+async def drop_compactor_checkpoints(admin: Any) -> int:
+    """Delete the checkpoints that the compactor made; returns how many of other readers remain."""
+    others = 0
+    for checkpoint in await admin.list_checkpoints(None):
+        lifetime_s = (checkpoint.expire_time_secs or 0) - checkpoint.create_time_secs
+        if checkpoint.name is None and abs(lifetime_s - COMPACTOR_CHECKPOINT_S) <= 1:
+            await admin.delete_checkpoint(checkpoint.id)
+        else:
+            others += 1
+    return others
+
+
+async def collect_garbage(admin: Any, path: Path | None) -> None:
+    """The engine marks how far it has deleted manifests in a file that it can create in a directory (`path`) but not
+    change: with the mark of an earlier time left there, it would delete none any more."""
+    slatedb = load()
+    if path is not None:
+        for mark in (path / "gc").glob("*.boundary"):
+            mark.unlink(missing_ok=True)
+    folders = ("manifest_options", "wal_options", "compacted_options", "compactions_options")
+    at_once: dict[str, Any] = {
+        name: slatedb.GarbageCollectorDirectoryOptions(interval_ms=None, min_age_ms=0, dry_run=False)
+        for name in folders
+    }
+    await admin.run_gc_once(slatedb.GarbageCollectorOptions(**at_once, wal_fence_options=None, detach_options=None))

@@ -1,27 +1,28 @@
-"""A SlateDB store, for asyncio."""
+"""A SlateDB store, its transactions, and its scans: in chunks, because every call into the engine is expensive."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Sequence
+from itertools import repeat
 from typing import Any
 
 from lapse.errors import Unsupported
 from lapse.kv import format as stored
+from lapse.kv import row
 from lapse.kv.base import AsyncStore
-from lapse.kv.budget import Budget
-from lapse.kv.keys import KeyRange, check_key, check_value
-from lapse.kv.options import MergeFunction
-from lapse.kv.reads import Chunks
-from lapse.kv.slatedb.compaction import trees
-from lapse.kv.slatedb.deadline import Deadline
-from lapse.kv.slatedb.engine import SEGMENT, WriterLock, data_files, load, meta_key
-from lapse.kv.slatedb.purge import SlatePurge
-from lapse.kv.slatedb.views import AsyncTransaction, Source
+from lapse.kv.keys import RESERVED, KeyRange, Rows, check_key, check_value
+from lapse.kv.options import Budget, MergeFunction
+from lapse.kv.reads import AsyncSnapshot, Chunks, RawRow
+from lapse.kv.slatedb.engine import SEGMENT, Limit, WriterLock, data_files, load, meta_key, new_batch
+from lapse.kv.slatedb.purge import SlatePurge, trees
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import NEVER_MS, TtlLike
+from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
 from lapse.kv.verify import total_bytes
+
+CHUNK_ROWS = 1_000
+_LAST_RESERVED = RESERVED + b"\xff" * 16
+_AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 
 
 class Gate:
@@ -29,60 +30,81 @@ class Gate:
     ones out. Cheaper for the plain write than a lock: no task switch unless another task is alone inside."""
 
     def __init__(self) -> None:
-        self._passing = 0
-        self._alone = asyncio.Lock()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self.passing: set[int] = set()
+        self.alone_inside: int | None = None
+        self.waiting: list[Any] = []
 
     @property
     def is_taken(self) -> bool:
-        return self._alone.locked()
+        return self.alone_inside is not None
+
+    def beside(self) -> Passage:
+        return Passage(self)
+
+    def alone(self) -> Passage:
+        return Passage(self, is_alone=True)
+
+
+class Passage:
+    """Through a gate, once. It is over at the latest when the coroutine is gone that made it: an interrupt of the user
+    may end that between any two steps."""
+
+    def __init__(self, gate: Gate, *, is_alone: bool = False) -> None:
+        self._gate = gate
+        self._is_alone = is_alone
 
     async def __aenter__(self) -> None:
-        while self._alone.locked():
-            async with self._alone:
-                pass
-        self._passing += 1
-        self._empty.clear()
+        gate = self._gate
+        while gate.alone_inside is not None:
+            await self._change()
+        if not self._is_alone:
+            gate.passing.add(id(self))
+            return
+        gate.alone_inside = id(self)
+        try:
+            while gate.passing:
+                await self._change()
+        except BaseException:
+            self._leave()
+            raise
 
     async def __aexit__(self, *error: object) -> None:
-        self._passing -= 1
-        if not self._passing:
-            self._empty.set()
+        self._leave()
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        async with self._alone:
-            await self._empty.wait()
-            yield
+    def __del__(self) -> None:
+        if self._gate.alone_inside == id(self) or id(self) in self._gate.passing:
+            self._leave()
+
+    async def _change(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._gate.waiting.append(future)
+        await future
+
+    def _leave(self) -> None:
+        gate = self._gate
+        if gate.alone_inside == id(self):
+            gate.alone_inside = None
+        gate.passing.discard(id(self))
+        while gate.waiting:
+            if not gate.waiting[-1].done():
+                gate.waiting[-1].set_result(None)
+            gate.waiting.pop()
 
 
 class SlateStore(AsyncStore):
     mark_step_ms = 10_000  # longer than on RocksDB: here every save is an object
     purge_batch_rows = 100
 
-    def __init__(self, *, state: State, handle: Any, admin: Any, deadline: Deadline, lock: WriterLock | None) -> None:
+    def __init__(self, *, state: State, handle: Any, admin: Any, limit: Limit, lock: WriterLock | None) -> None:
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
         self.admin = admin
         self.prefix = SEGMENT if state.format.segmented else b""
         self.writes = 0
         self._lock = lock
-        self._deadline = deadline
+        self._limit = limit
         self._slatedb = load()
         self._write_options = self._slatedb.WriteOptions()
         self._put_options: tuple[int, Any] = (NEVER_MS, None)
-
-    def quick(self, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
-        prefix, fetch = self.prefix, self.handle.raw.get
-
-        def get(key: bytes, *, include_expired: bool = False) -> bytes | None:
-            check_key(key)
-            if self.is_mark_due(self.read_ms()):
-                found: bytes | None = run(self.get(key, include_expired=include_expired))
-                return found
-            return self.value_of(key, self._deadline.wait_for(fetch(prefix + key)), include_expired)
-
-        return {"get": get}
 
     # Reading
 
@@ -135,14 +157,11 @@ class SlateStore(AsyncStore):
         if self.state.options.durable:
             await self.settle(done)
 
-    async def write(self, rows: Sequence[Any], ttl: TtlLike, deletes: Sequence[bytes] = ()) -> int:
-        state, batch, prefix = self.state, self._slatedb.WriteBatch(), self.prefix
-        for found in rows:
-            check_key(found[0])
-            check_value(found[1])
+    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+        state, batch, prefix = self.state, new_batch(), self.prefix
         now_ms = state.clock.now_ms()
-        for key, value, *own in rows:
-            stamp = state.stamp(own[0] if own else ttl, now_ms)
+        for key, value, own in zip(rows.keys, rows.values, rows.ttls or repeat(ttl), strict=False):
+            stamp = state.stamp(own, now_ms)
             stamp.group.note(key)
             options = self.put_options(stamp.expires_ms)
             if options is None:
@@ -157,10 +176,9 @@ class SlateStore(AsyncStore):
         state.written.shrink()
         self.writes += 1
         await self.settle(await self.handle.write(batch))
-        return len(rows)
 
     async def delete_rows(self, keys: Sequence[bytes]) -> None:
-        batch = self._slatedb.WriteBatch()
+        batch = new_batch()
         for key in keys:
             batch.delete(self.prefix + key)
         if keys:
@@ -185,8 +203,7 @@ class SlateStore(AsyncStore):
     async def settle(self, done: Any) -> None:
         """Wait until a write would survive a crash, where that was asked for."""
         if self.state.options.durable and done is not None:
-            with self._deadline:
-                await done.await_durable()
+            await self._limit.wait_for(done.await_durable())
 
     async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
         return await asyncio.to_thread(function, existing, operand)
@@ -200,7 +217,7 @@ class SlateStore(AsyncStore):
         await asyncio.sleep(seconds)
 
     async def put_meta(self, values: dict[bytes, bytes]) -> None:
-        batch = self._slatedb.WriteBatch()
+        batch = new_batch()
         for name, value in values.items():
             batch.put(meta_key(name), value)
         await self.handle.write(batch)
@@ -214,3 +231,102 @@ class SlateStore(AsyncStore):
         finally:
             if self._lock is not None:
                 self._lock.release()
+
+
+class Source:
+    """The rows of ranges, one after the other, without Lapse's own, with the prefix of their keys taken off."""
+
+    def __init__(self, handle: Any, ranges: list[KeyRange], prefix: bytes = b"") -> None:
+        self._handle = handle
+        self._ranges = [_behind(prefix, keys) for keys in ranges]
+        self._skip = len(prefix)
+        self._iterator: Any = None
+
+    async def chunk(self) -> list[RawRow]:
+        """Lapse has fewer keys of its own than a chunk has rows, so only the last one of a range can be empty."""
+        while self._ranges:
+            if self._iterator is None:
+                start, end = self._ranges[0].start, self._ranges[0].end
+                keys = load().KeyRange(start=start, start_inclusive=True, end=end, end_inclusive=False)
+                self._iterator = await self._handle.scan(keys)
+            found = await self._iterator.next_batch(CHUNK_ROWS)
+            if len(found) < CHUNK_ROWS:
+                self._ranges, self._iterator = self._ranges[1:], None
+            if rows := self._rows(found):
+                return rows
+        return []
+
+    def _rows(self, found: list[Any]) -> list[RawRow]:
+        skip = self._skip
+        if skip:
+            return [(kv.key[skip:], kv.value) for kv in found]
+        if found and found[0].key <= _LAST_RESERVED:
+            return [(kv.key, kv.value) for kv in found if not kv.key.startswith(RESERVED)]
+        return [(kv.key, kv.value) for kv in found]
+
+
+def without_reserved(keys: KeyRange) -> list[KeyRange]:
+    """The range as up to two ranges around Lapse's own keys."""
+    below = KeyRange(start=keys.start, end=RESERVED if keys.end is None else min(keys.end, RESERVED))
+    start = _AFTER_RESERVED if keys.start is None else max(keys.start, _AFTER_RESERVED)
+    above = KeyRange(start=start, end=keys.end)
+    return [part for part in (below, above) if not part.is_empty]
+
+
+def _behind(prefix: bytes, keys: KeyRange) -> KeyRange:
+    """The range as it lies behind a prefix, if there is one."""
+    if not prefix:
+        return keys
+    end = prefix[:-1] + bytes([prefix[-1] + 1]) if keys.end is None else prefix + keys.end
+    return KeyRange(start=prefix + (keys.start or b""), end=end)
+
+
+class AsyncTransaction(AsyncSnapshot):
+    store: SlateStore
+
+    def __init__(self, store: SlateStore, handle: Any, read_ms: int) -> None:
+        super().__init__(store, handle, read_ms)
+        self._written: list[tuple[bytes, int]] = []
+
+    async def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        now_ms, store = self.read_ms(), self.store
+        check_key(key)
+        check_value(value)
+        expires_ms = store.state.expiry_ms(plain_ttl(ttl), now_ms)
+        raw, options = row.header(created_ms=now_ms, expires_ms=expires_ms) + value, store.put_options(expires_ms)
+        self._written.append((key, expires_ms))
+        if options is None:
+            await self.handle.put(store.prefix + key, raw)
+        else:
+            await self.handle.put_with_options(store.prefix + key, raw, options)
+
+    async def delete(self, key: bytes) -> None:
+        self.read_ms()
+        await self.handle.delete(self.store.prefix + check_key(key))
+
+    async def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        function = self.store.state.merge_function()
+        check_value(operand)
+        value = check_value(await self.store.call(function, await self.get(key), operand))
+        await self.put(key, value, ttl)
+        return value
+
+    def chunks(self, keys: KeyRange) -> Chunks:
+        """Around Lapse's own keys: to have read the heartbeat would be a conflict with every purge."""
+        return super().chunks(keys) if self.store.prefix else Source(self.handle, without_reserved(keys))
+
+    async def commit(self) -> None:
+        self.read_ms()
+        state = self.store.state
+        async with self.store.gate.beside():
+            self.store.writes += 1
+            for key, expires_ms in self._written:
+                state.written.note(key, expires_ms)
+            await self.store.settle(await self.release().commit())
+
+    async def close(self) -> None:
+        if self.is_open:
+            await self.release().rollback()
+
+    async def rollback(self) -> None:
+        await self.close()

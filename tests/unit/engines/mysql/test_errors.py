@@ -58,3 +58,8 @@ def test_a_lost_connection_is_unavailable() -> None:
 
 def test_a_trigger_that_breaks_a_constraint_holds_its_row() -> None:
     assert isinstance(translate(DBAPIError("DELETE", (), err.IntegrityError(1062, "twice"))), RowUndeletable)
+
+
+def test_what_tidb_has_tried_often_enough_may_be_tried_again() -> None:
+    error = err.OperationalError(1105, "pessimistic lock retry limit reached")
+    assert isinstance(translate(DBAPIError("UPDATE t", (), error)), Retryable)

@@ -20,7 +20,8 @@ from lapse.model.interval import DAY, HOUR, Interval
 from lapse.model.table import CATALOG_TABLES, Column, FkAction, Reference, Table, TableKind, TableName
 
 ID = Walk(index="PRIMARY", parts=(Part(column="id", form=Form.NUMBER),))
-PLAN = Plan(source="`t`", key=ID, condition="`ts` <= 5", comment="/* lapse ttl t */", action=Delete())
+OLD = "`ts` <= 5"
+PLAN = Plan(source="`t`", key=ID, condition=OLD, of_the_row=OLD, comment="/* lapse ttl t */", action=Delete())
 COMPOSITE = Walk(
     index="PRIMARY",
     parts=(

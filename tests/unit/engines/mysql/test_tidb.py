@@ -54,6 +54,15 @@ def test_intervals_are_compared_by_value(written: str, interval: Interval) -> No
     assert found is not None and found.expires_like(replace(POLICY, interval=interval))
 
 
+def test_a_column_is_the_same_in_capitals() -> None:
+    found = tidb.read(
+        "CREATE TABLE `t` (`At` datetime) /*T![ttl] TTL=`at` + INTERVAL 30 DAY */ /*T![ttl] TTL_ENABLE='ON' */"
+    )
+    assert found is not None
+    assert found.expires_like(replace(POLICY, column="At", interval=Interval(micros=30 * DAY)))
+    assert not found.expires_like(replace(POLICY, column="other", interval=Interval(micros=30 * DAY)))
+
+
 def test_an_interval_in_other_words_is_like_no_policy() -> None:
     found = tidb.read(CREATE.replace("30 DAY", "1.5 DAY"))
     assert found is not None and found.interval is None and not found.expires_like(POLICY)
@@ -99,34 +108,49 @@ def test_what_is_written_is_what_is_read() -> None:
     ("policy", "words"),
     [
         (Policy(expire_after=Interval(micros=DAY)), "ttl_expire_after"),
+        (replace(POLICY, column="nope"), "no column nope"),
+        (replace(POLICY, partition_drop=True), "cannot lock a table"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(policy: Policy, words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        tidb.refuse(TABLE, policy)
+    with pytest.raises(Unsupported, match="is a view"):
+        tidb.refuse(replace(TABLE, kind=TableKind.VIEW), POLICY)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
         (Policy(expression="c + INTERVAL '1 day'"), "ttl_expiration_expression"),
         (replace(POLICY, interval=Interval(months=1, micros=DAY)), "whole months"),
         (replace(POLICY, interval=Interval(micros=1)), "whole seconds"),
         (replace(POLICY, column="id"), "id is bigint"),
-        (replace(POLICY, column="nope"), "no column nope"),
-        (replace(POLICY, job_cron="0 3 * * *"), "cron"),
+        (replace(POLICY, job_cron="0 3 * * *"), "0 3 * * *"),
         (replace(POLICY, job_interval=Interval(micros=1_000_000)), "minutes"),
-        (replace(POLICY, partition_drop=True), "ttl_partition_drop"),
         (replace(POLICY, delete_rate_limit=5), "ttl_delete_rate_limit"),
+        (replace(POLICY, delete_batch_size=5), "ttl_delete_batch_size"),
         (replace(POLICY, hide_expired="view"), "ttl_hide_expired"),
+        (replace(POLICY, filter="id > 5"), "ttl_filter"),
         (replace(POLICY, partitions=(PartitionRule(partition="p", after=Interval(micros=DAY)),)), "ttl_partitions"),
     ],
 )
-def test_what_it_cannot_do_is_refused(policy: Policy, words: str) -> None:
-    with pytest.raises(Unsupported, match=words):
-        tidb.refuse(TABLE, policy)
+def test_what_tidb_cannot_say_is_for_lapses_own_job(policy: Policy, words: str) -> None:
+    tidb.refuse(TABLE, policy)
+    assert words in str(tidb.why_not(TABLE, policy))
 
 
-def test_a_table_that_others_refer_to_is_refused() -> None:
+def test_tables_that_others_refer_to_or_that_have_partitions_are_for_lapses_own_job() -> None:
     child = Reference(table=TableName("child"), columns=("t",), referred=("id",), action=FkAction.CASCADE, indexed=True)
-    with pytest.raises(Unsupported, match="rows of child refer to it"):
-        tidb.refuse(replace(TABLE, referenced_by=(child,)), POLICY)
+    assert "rows of child refer to it" in str(tidb.why_not(replace(TABLE, referenced_by=(child,)), POLICY))
+    assert "partitions" in str(tidb.why_not(replace(TABLE, kind=TableKind.PARTITIONED), POLICY))
 
 
-def test_a_plain_policy_passes_and_parameters_without_a_meaning_are_named() -> None:
-    assert tidb.refuse(TABLE, replace(POLICY, pause=True, time_zone="UTC", guard=False)) == []
-    (notice,) = tidb.refuse(TABLE, replace(POLICY, delete_batch_size=5))
-    assert "ttl_delete_batch_size" in notice
+def test_a_plain_policy_is_tidbs_and_parameters_without_a_meaning_are_named() -> None:
+    plain = replace(POLICY, pause=True, time_zone="UTC", guard=False)
+    assert tidb.why_not(TABLE, plain) is None and tidb.without_effect(plain) == []
+    (notice,) = tidb.without_effect(replace(POLICY, select_as_of_system_time=Interval(micros=DAY)))
+    assert "ttl_select_as_of_system_time" in notice
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.mysql import zones
 from lapse.engines.mysql.keys import Form
 from lapse.engines.mysql.split import Stretch, _merged, between
@@ -129,9 +129,9 @@ def test_digits_of_a_fraction(kind: str, digits: int) -> None:
 # Zones
 
 
-def declared(kind: str, zone: str | None = None) -> Declared:
+def declared(kind: str, zone: str | None = None) -> BoundPolicy:
     table = Table(name=EVENTS, kind=TableKind.TABLE, columns=(column(kind),))
-    return Declared(table=table, policy=Policy(column="at", interval=DAY, time_zone=zone))
+    return BoundPolicy(table=table, policy=Policy(column="at", interval=DAY, time_zone=zone))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lapse.engines.base import Declared
+from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import condition
 from lapse.errors import Drift, Unsupported
 from lapse.model.expression import Binary, ColumnRef, Node, Now, Span
@@ -17,7 +17,9 @@ from lapse.model.table import Column, Table, TableKind, TableName, TimeFormat
 CUTOFF = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 
 
-def declared(kind: str, *, zone: str = "UTC", fmt: TimeFormat | None = None, after: Interval | None = None) -> Declared:
+def declared(
+    kind: str, *, zone: str = "UTC", fmt: TimeFormat | None = None, after: Interval | None = None
+) -> BoundPolicy:
     table = Table(name=TableName("events", "public"), kind=TableKind.TABLE, columns=(Column(name="ts", type=kind),))
     policy = Policy(
         column="ts",
@@ -25,7 +27,7 @@ def declared(kind: str, *, zone: str = "UTC", fmt: TimeFormat | None = None, aft
         time_zone=zone,
         time_format=fmt,
     )
-    return Declared(table=table, policy=policy)
+    return BoundPolicy(table=table, policy=policy)
 
 
 def between(low: str, high: str) -> str:
@@ -79,7 +81,7 @@ def test_the_end_of_a_short_month_is_early_never_late() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(Unsupported, match="is no time"):
         condition.at(declared("text"), CUTOFF)
-    gone = Declared(
+    gone = BoundPolicy(
         table=Table(name=TableName("events"), kind=TableKind.TABLE, columns=()),
         policy=Policy(column="ts", interval=Interval()),
     )
@@ -95,7 +97,7 @@ def test_the_form_that_no_index_serves_says_the_same() -> None:
 def expression(node: Node, kind: str = "timestamp with time zone", zone: str = "UTC") -> str:
     base = declared(kind, zone=zone)
     policy = Policy(expression="…", time_zone=zone)
-    return condition.at(Declared(table=base.table, policy=policy, expression=node), CUTOFF).sql
+    return condition.at(BoundPolicy(table=base.table, policy=policy, expression=node), CUTOFF).sql
 
 
 def test_expressions_name_their_zone() -> None:

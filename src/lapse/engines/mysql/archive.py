@@ -1,0 +1,177 @@
+"""Archive tables on MariaDB and MySQL: made like the table, looked at again in the transaction of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+
+from sqlalchemy import Connection
+
+from lapse.engines import archive
+from lapse.engines.action import Action, Delete, Move
+from lapse.engines.archive import Shape, archive_of
+from lapse.engines.base import BoundPolicy
+from lapse.engines.mysql import inspect
+from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
+from lapse.engines.restoring import Dialect
+from lapse.errors import Blocked, Unsupported
+from lapse.model.archive import ARCHIVED_AT, JOB, OWN_COLUMNS, SEQUENCE
+from lapse.model.blocked import BlockCode
+from lapse.model.policy import Policy
+from lapse.model.table import TableName
+
+Confirm = Callable[[Connection], None]
+NOW = "utc_timestamp(6)"
+_DUPLICATE = 1062
+_MANAGED_TYPE = "datetime(6)"
+_OWN = {SEQUENCE: ("bigint", "PRI"), JOB: ("bigint", ""), ARCHIVED_AT: ("datetime(6)", "")}
+_OF = "WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
+
+
+def action(connection: Connection, declared: BoundPolicy, job: int) -> Action:
+    name = archive_of(declared)
+    if name is None:
+        return Delete()
+    # As it is now, and not as it was described a moment ago: `confirm` compares in the batch.
+    named = tuple(quote(column) for column in columns(connection, declared.table.name))
+    return Move(archive=qualified(name), columns=named, now=NOW, job=job, lock=" FOR UPDATE")
+
+
+def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | None:
+    """Asked in the transaction of a batch, once it has touched both tables: the server lets none be altered then."""
+    name = archive_of(declared)
+    if name is None:
+        return None
+    table, before = declared.table.name.whole, columns(connection, declared.table.name)
+
+    def confirm(now: Connection) -> None:
+        source = columns(now, table)
+        wrong = archive.missing(declared.table, name, source, shape(now, name))
+        if not wrong and source != before:
+            wrong = [f"columns of table {table} as they were when the batch began"]
+        if wrong:
+            raise Blocked(
+                BlockCode.PARTS_MISSING,
+                f"missing in the database: {', '.join(wrong)}",
+                hint="lapse doctor URL --repair",
+            )
+
+    return confirm
+
+
+def check(connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
+    """Raises Refused where rows cannot be archived as the policy says."""
+    name = archive.to_check(declared, previous)
+    if name is None:
+        return
+    if len(name.name) > MAX_NAME:
+        raise Unsupported(
+            f"the archive table {name} cannot be made: names have at most {MAX_NAME} characters",
+            hint="ttl_archive = 'table:NAME'",
+        )
+    if name.schema is not None and not _has_schema(connection, name.schema):
+        raise Unsupported(f"there is no database {name.schema}", hint=f"CREATE DATABASE {quote(name.schema)}")
+    source = archive.planned(declared, columns(connection, declared.table.name), _MANAGED_TYPE)
+    archive.refuse_foreign(name, declared.table.name, source, shape(connection, name))
+
+
+def install(connection: Connection, declared: BoundPolicy) -> None:
+    """Make the archive table, or let it follow columns that its table was given since."""
+    name = archive_of(declared)
+    if name is None:
+        return
+    source, found = columns(connection, declared.table.name), shape(connection, name)
+    archive.refuse_foreign(name, declared.table.name, source, found)
+    if found is None:
+        engine = inspect.storage_engine(connection, declared.table.name)
+        own = f"{SEQUENCE} BIGINT AUTO_INCREMENT PRIMARY KEY, {JOB} BIGINT NULL, {ARCHIVED_AT} DATETIME(6) NULL"
+        named = ", ".join(f"{quote(column)} {kind} NULL" for column, kind in source.items())
+        connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}) ENGINE = {engine}")
+        return
+    new = [f"ADD COLUMN {quote(column)} {kind} NULL" for column, kind in archive.added(source, found).items()]
+    if new:
+        connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} {', '.join(new)}")
+
+
+def missing(connection: Connection, declared: BoundPolicy) -> list[str]:
+    name = archive_of(declared)
+    if name is None:
+        return []
+    return archive.missing(declared.table, name, columns(connection, declared.table.name), shape(connection, name))
+
+
+DIALECT = Dialect(
+    quote=quote,
+    relation=qualified,
+    instant=lambda at: literal(at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")),
+    is_duplicate=lambda error: error.orig is not None and error.orig.args[0] == _DUPLICATE,
+    lock=" FOR UPDATE",
+)
+
+
+def shape(connection: Connection, name: TableName) -> Shape | None:
+    found = _columns(connection, name)
+    if not found:
+        return None
+    own: set[str] = set()
+    flaws = _flaws(connection, name)
+    for column, each in found.items():
+        extra = str(each["extra"]).lower()
+        if column in _OWN:
+            wanted, place = _OWN[column]
+            counts = column != SEQUENCE or "auto_increment" in extra
+            own |= {column} if each["type"] == wanted and (not place or each["key"] == place) and counts else set()
+        elif each["nullable"] != "YES" or "generated" in extra:
+            flaws.append(f"its column {column} is {'NOT NULL' if each['nullable'] != 'YES' else 'generated'}")
+    kept = {column: str(each["type"]) for column, each in found.items() if column not in OWN_COLUMNS}
+    return Shape(columns=kept, flaws=tuple(flaws), own=frozenset(own))
+
+
+def _flaws(connection: Connection, name: TableName) -> list[str]:
+    """In one statement: it is asked in every batch."""
+    where = (name.schema, name.name)
+    kind, triggers, constraints = connection.exec_driver_sql(
+        f"SELECT (SELECT TABLE_TYPE FROM information_schema.TABLES {_OF}),"
+        " (SELECT group_concat(TRIGGER_NAME) FROM information_schema.TRIGGERS"
+        "   WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE()) AND EVENT_OBJECT_TABLE = %s),"
+        f" (SELECT group_concat(CONSTRAINT_NAME) FROM information_schema.TABLE_CONSTRAINTS {_OF}"
+        "   AND CONSTRAINT_TYPE <> 'PRIMARY KEY')",
+        (*where, *where, *where),
+    ).one()
+    flaws = [] if kind == "BASE TABLE" else [f"it is a {str(kind).lower()}"]
+    flaws += [f"it has a trigger {triggers}"] if triggers else []
+    return [*flaws, *([f"it has a constraint {constraints}"] if constraints else [])]
+
+
+def columns(connection: Connection, name: TableName) -> dict[str, str]:
+    """Types as DDL writes them."""
+    return {column: str(each["type"]) for column, each in _columns(connection, name).items()}
+
+
+def _columns(connection: Connection, name: TableName) -> dict[str, dict[str, object]]:
+    rows = connection.exec_driver_sql(
+        "SELECT COLUMN_NAME AS name, COLUMN_TYPE AS type, CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation,"
+        f" IS_NULLABLE AS nullable, EXTRA AS extra, COLUMN_KEY AS `key` FROM information_schema.COLUMNS {_OF}"
+        " ORDER BY ORDINAL_POSITION",
+        (name.schema, name.name),
+    ).mappings()
+    return {str(row["name"]): {**row, "type": _type(dict(row))} for row in rows}
+
+
+def _type(row: dict[str, object]) -> str:
+    """A text without its character set would get that of the table."""
+    kind = _plain(inspect.text(row["type"]))
+    return f"{kind} CHARACTER SET {row['charset']} COLLATE {row['collation']}" if row["charset"] else kind
+
+
+def _plain(kind: str) -> str:
+    """Without the display width of whole numbers, which newer servers leave out."""
+    head, _, rest = kind.partition("(")
+    if not head.endswith("int") or "zerofill" in kind:
+        return kind
+    return head + rest.partition(")")[2]
+
+
+def _has_schema(connection: Connection, name: str) -> bool:
+    found = connection.exec_driver_sql("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", (name,))
+    return found.first() is not None

@@ -1,0 +1,183 @@
+"""Keys of deleted rows on PostgreSQL: the table's owner has the secret, and the owner's batch function hashes.
+
+A worker gets hashes, which it writes down, and sees neither keys nor the secret, which row security shows to the owner
+alone. The secret is in no text of a statement: errors and logs would repeat it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import product
+from uuid import UUID
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.base import BoundPolicy
+from lapse.engines.ledger_keys import HEX, from_hex, refuse_other_width
+from lapse.engines.postgres.inspect import rows
+from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote, relation
+from lapse.errors import InvalidValue, Unsupported
+from lapse.model.ledger_keys import HASH_BYTES
+from lapse.model.table import Column, Table, TableName
+
+_SECRETS = f"{CATALOG_SCHEMA}.lapse_secret"
+_JOIN = "OPERATOR(pg_catalog.||)"
+_NUMBER = "pg_catalog.int8send(({0})::pg_catalog.int8)"
+_AS_TEXT = "pg_catalog.convert_to({0}, 'UTF8')"
+_WRITTEN = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), _NUMBER),
+    "uuid": "pg_catalog.uuid_send({0})",
+    "bytea": "({0})",
+    **dict.fromkeys(("text", "character varying", "character", "boolean"), _AS_TEXT.format("({0})::pg_catalog.text")),
+    "numeric": _AS_TEXT.format("pg_catalog.trim_scale({0})::pg_catalog.text"),
+    "date": _AS_TEXT.format("pg_catalog.to_char(({0})::pg_catalog.timestamp, 'YYYY-MM-DD BC')"),
+    "timestamp without time zone": _AS_TEXT.format("pg_catalog.to_char({0}, 'YYYY-MM-DD HH24:MI:SS.US BC')"),
+    "timestamp with time zone": _AS_TEXT.format(
+        "pg_catalog.to_char(pg_catalog.timezone('UTC', {0}), 'YYYY-MM-DD HH24:MI:SS.US BC')"
+    ),
+}
+"""Type → its values as bytes, the same whatever the settings of the session are. The usual types are as the server has
+them: that is what hashing a row costs, beside the hash."""
+_OTHER = _AS_TEXT.format("({0})::pg_catalog.text")
+
+_OWNER = """
+    SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+           pg_catalog.has_schema_privilege(c.relowner, n.oid, 'USAGE')
+             AND pg_catalog.has_table_privilege(c.relowner, s.oid, 'SELECT') AS may
+      FROM pg_catalog.pg_class c, pg_catalog.pg_namespace n JOIN pg_catalog.pg_class s ON s.relnamespace = n.oid
+     WHERE c.oid = pg_catalog.to_regclass(%(name)s) AND n.nspname = %(schema)s AND s.relname = 'lapse_secret'"""
+
+_MAKE = f"""
+    INSERT INTO {_SECRETS} (role_name, schema_name, table_name, value)
+    SELECT %(owner)s::text, %(schema)s::text, %(table)s::text,
+           pg_catalog.uuid_send(pg_catalog.gen_random_uuid()) || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
+     WHERE NOT EXISTS (SELECT 1 FROM {_SECRETS} s
+                        WHERE s.role_name = %(owner)s::text AND s.schema_name = %(schema)s::text
+                          AND s.table_name = %(table)s::text)"""
+
+
+def can_be_told(column: Column) -> bool:
+    return _kind(column) in _WRITTEN
+
+
+def columns(declared: BoundPolicy) -> tuple[str, ...]:
+    """Those that the batch function reads for the keys."""
+    return declared.table.primary_key if declared.policy.ledger_keys else ()
+
+
+def install(connection: Connection, declared: BoundPolicy) -> None:
+    """Make the secret of a table, for its owner. The server draws it, so that no log of statements has it."""
+    if not declared.policy.ledger_keys:
+        return
+    name = declared.table.name.whole
+    (found,) = rows(connection, _OWNER, {"name": relation(name), "schema": CATALOG_SCHEMA})
+    owner = str(found["owner"])
+    if not found["may"]:
+        raise Unsupported(
+            f"{owner}, the owner of table {name}, hashes the keys of deleted rows and may not read its secret",
+            hint=f"GRANT USAGE ON SCHEMA {CATALOG_SCHEMA} TO {quote(owner)};"
+            f" GRANT SELECT ON {_SECRETS} TO {quote(owner)};",
+        )
+    connection.exec_driver_sql(_MAKE, {"owner": owner, "schema": name.schema, "table": name.name})
+
+
+def asked(connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+    refuse_other_width(table, values)
+    pairs = zip(table.primary_key, values, strict=True)
+    return _together([_asked(connection, table, name, value) for name, value in pairs])
+
+
+def _asked(connection: Connection, table: Table, name: str, value: str) -> bytes:
+    column = table.column(name)
+    assert column is not None
+    kind = _kind(column)
+    if kind == "bytea" and value.startswith(HEX):
+        value = HEX[0] + value[2:]
+    written = _WRITTEN.get(kind, _OTHER).format(f"%(value)s::{column.type}")
+    try:
+        found = connection.exec_driver_sql(f"SELECT {written}", {"value": value}).scalar_one()
+    except DBAPIError as error:
+        raise InvalidValue("--key", value, f"is no {column.type}, which column {name} is") from error
+    return bytes(found)
+
+
+def guessed(values: Sequence[str]) -> list[bytes]:
+    return [_together(parts) for parts in product(*map(_guessed, values))]
+
+
+def _guessed(value: str) -> list[bytes]:
+    """As text, and as each type that it could be a value of."""
+    found = [value.encode()]
+    if value.startswith(HEX):
+        found.append(from_hex(value, "the key"))
+    with suppress(ValueError, OverflowError):
+        found.append(int(value).to_bytes(8, "big", signed=True))
+    with suppress(ValueError):
+        found.append(UUID(value).bytes)
+    return found
+
+
+def _together(parts: Sequence[bytes]) -> bytes:
+    """One part as it is; several with their lengths before them, so that no two keys are the same bytes."""
+    if len(parts) == 1:
+        return parts[0]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+# In the batch function
+
+
+def check(declared: BoundPolicy, schema: str, table: str) -> str:
+    """PL/pgSQL for a batch that deletes; nothing where keys are not recorded."""
+    if not declared.policy.ledger_keys:
+        return ""
+    name = TableName(table, schema)
+    refuse = "        RAISE EXCEPTION USING ERRCODE = 'LT006', MESSAGE = {};\n"
+    if not declared.table.primary_key:
+        told = literal(f"table {name} has no primary key any more, which ttl_ledger_keys records")
+        return f"    IF locks THEN\n{refuse.format(told)}    END IF;\n"
+    told = literal(f"the secret with which keys of table {name} are hashed is gone")
+    return f"    IF locks AND {_secret('secret_id', schema, table)} IS NULL THEN\n{refuse.format(told)}    END IF;\n"
+
+
+def returning(declared: BoundPolicy, row: str) -> str:
+    """What a DELETE of a batch returns where rows are not archived. In a template of `format`."""
+    return ", ".join(f"{row}.{quote(name)}" for name in declared.table.primary_key).replace("%", "%%") or "1"
+
+
+def packed(declared: BoundPolicy, schema: str, table: str) -> str:
+    """SQL: the hashes of the keys that `gone` returns, end to end, in hexadecimal. In a template of `format`."""
+    parts = [_part(declared.table, name) for name in declared.table.primary_key]
+    if len(parts) > 1:
+        parts = [f"pg_catalog.int4send(pg_catalog.length({part})) {_JOIN} {part}" for part in parts]
+    message = f" {_JOIN} ".join([_secret("value", schema, table), *parts])
+    digest = f"pg_catalog.sha256({message})"
+    hashes = f"pg_catalog.string_agg(pg_catalog.substr({digest}, 1, {HASH_BYTES}), ''::pg_catalog.bytea)"
+    return f"pg_catalog.encode({hashes}, 'hex')".replace("%", "%%")
+
+
+def secret_id(schema: str, table: str) -> str:
+    """SQL, in a template of `format`."""
+    return _secret("secret_id", schema, table).replace("%", "%%")
+
+
+def _secret(column: str, schema: str, table: str) -> str:
+    equal = "OPERATOR(pg_catalog.=)"
+    return (
+        f"(SELECT s.{column} FROM {_SECRETS} s WHERE s.role_name {equal} CURRENT_USER::pg_catalog.text"
+        f" AND s.schema_name {equal} {literal(schema)} AND s.table_name {equal} {literal(table)})"
+    )
+
+
+def _part(table: Table, name: str) -> str:
+    column = table.column(name)
+    assert column is not None
+    return _WRITTEN.get(_kind(column), _OTHER).format(f"gone.{quote(name)}")
+
+
+def _kind(column: Column) -> str:
+    """The name of a type, without what is in parentheses."""
+    return re.sub(r"\([^)]*\)", "", column.type.lower())

@@ -1,0 +1,349 @@
+"""Exporting: rows of an outbox go into files, each of them once whatever is killed when.
+
+    one transaction: begin the file in the catalog, which gives it a number that no other file gets
+    read a page in a short transaction, write it; again, until the file is full or no row of the job is left
+    finish the pending file and read it back
+    one transaction: record the file, unless another exporter has given it up; remove exactly the rows that are in it
+    publish the file, and note it
+
+No file is written inside a transaction. A pending file that was not recorded is given up and removed by the next run;
+one that was is published. So a row is in the outbox or in one file, and a reader of the folder sees none twice.
+Bringing a file back is the same in the other direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lapse.archive import Archive, File, Header, number_of, pending_path
+from lapse.catalog import Catalog, archive_files, jobs, ledger
+from lapse.catalog.archive_files import FileState, StoredFile
+from lapse.engines.restoring import ArchiveTable
+from lapse.errors import ArchiveDamaged, NotFound, Retryable
+from lapse.model.archive import ARCHIVED_AT, JOB, SEQUENCE, archive_table, file_url, label
+from lapse.model.ledger import Kind
+from lapse.model.table import TableName
+
+FIRST_PAGE_ROWS, PAGE_ROWS = 20, 20_000
+"""Rows that one transaction reads: few at first, as they may be large, then as many as have the bytes of a page."""
+PAGE_BYTES = 8 << 20
+"""What is in memory until it is written."""
+FILE_ROWS = 200_000
+"""Rows of a file: they leave the outbox in one transaction."""
+MOST_GROWTH = 10
+SAMPLED = 16
+
+Range = tuple[int, int]
+"""First and last of consecutive numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The rows of `table` that wait in `staging`, its outbox, and the destination of their files."""
+
+    table: TableName
+    staging: TableName
+    destination: str
+    policy_version: int = 0
+
+    @classmethod
+    def of(cls, table: TableName, text: str, policy_version: int = 0) -> Place:
+        """By what a policy says."""
+        return cls(
+            table=table,
+            staging=archive_table(text, table),
+            destination=file_url(text) or text,
+            policy_version=policy_version,
+        )
+
+    @property
+    def outbox(self) -> str:
+        """As the catalog knows it."""
+        return label(self.staging)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """What one run has done. `removed` are orphans, files whose rows came back, and files that were kept long
+    enough."""
+
+    files: tuple[StoredFile, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Exporter:
+    """A second one for the same table gives up what the first has begun and not recorded: no row is lost or written
+    twice, and the first has to begin again. `alive` is called between pages: it renews a lease, or raises."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        archive: Archive,
+        place: Place,
+        *,
+        page_rows: int = PAGE_ROWS,
+        alive: Callable[[], None] = _nothing,
+    ) -> None:
+        self._catalog = catalog
+        self._engine = catalog.engine
+        self._cells = catalog.engine.cells
+        self._archive = archive
+        self.place = place
+        self._page_rows = page_rows
+        self._alive = alive
+        self._rows = ArchiveTable(catalog.engine.archives, place.staging)
+
+    def run_once(self, *, keep_after: datetime | None = None) -> Exported:
+        """Finishes what was begun before, removes files that were archived before `keep_after`, then exports
+        everything that is there."""
+        removed = self.settle(keep_after=keep_after)
+        files: list[StoredFile] = []
+        while (job := self._next_job()) is not None:
+            files.append(self._export(job))
+        return Exported(files=tuple(files), removed=removed)
+
+    def settle(self, *, keep_after: datetime | None = None) -> tuple[str, ...]:
+        """Publishes what was recorded, removes what came back, what was kept long enough and what was never
+        recorded."""
+        # First what is there, then what is known: each of these files was begun in the catalog before it was made.
+        pending = self._archive.pending(label(self.place.table))
+        removed: list[str] = []
+        for file in self._unsettled(keep_after):
+            self._alive()
+            if file.destination != self.place.destination:
+                # What is left there needs that destination, which is not this one.
+                continue
+            if file.state is FileState.WRITING:
+                self._give_up(file)
+            elif file.state is FileState.RECORDED:
+                self._publish(file)
+            elif file.state is FileState.PUBLISHED:
+                removed.append(self._expire(file))
+            else:
+                removed.append(self._remove(file, file.state))
+        return (*removed, *self._remove_unknown(pending))
+
+    def _remove_unknown(self, pending: Sequence[str]) -> Iterator[str]:
+        """Files that no table's record is about: numbers are unique in the catalog, whatever a folder is called."""
+        with self._catalog.writing() as connection:
+            known = archive_files.known(connection, [number_of(path) for path in pending])
+        for path in pending:
+            if number_of(path) not in known:
+                self._archive.remove(path)
+                yield path
+
+    def bring_back(self, file: StoredFile) -> None:
+        """The rows of a published file into the outbox, from where they are restored. Raises ArchiveDamaged, with
+        nothing inserted, where the file is not the one that was recorded."""
+        with self._archive.read(file.path, expected=file.digest) as found:
+            columns = found.file.header.columns
+            with self._catalog.writing() as connection:
+                if not archive_files.change(connection, file.id, FileState.PUBLISHED, FileState.WITHDRAWN):
+                    raise Retryable(f"{file.path} was brought back by another session: undone")
+                for cells in found.cells():
+                    self._cells.insert(connection, self.place.staging, columns, cells)
+        self.reached("withdrawn")
+        self._remove(file, FileState.WITHDRAWN)
+
+    def reached(self, step: str) -> None:
+        """Between two steps: where a test kills the process."""
+
+    # One file
+
+    def _export(self, job: int) -> StoredFile:
+        header = self._begin(job)
+        self.reached("begun")
+        with self._archive.begin(header) as pending:
+            written: list[Range] = []
+            for ranges, cells in self._pages(header):
+                pending.write(cells)
+                written = _joined(written, ranges)
+                self.reached("writing")
+                if pending.is_full or pending.rows >= FILE_ROWS:
+                    break
+                self._alive()
+            file = pending.finish()
+        self.reached("written")
+        self._read_back(file)
+        stored = self._record(file, written)
+        self.reached("recorded")
+        self._publish(stored)
+        return stored
+
+    def _begin(self, job: int) -> Header:
+        with self._catalog.writing() as connection:
+            now = self._engine.now(connection).astimezone(UTC)
+            try:
+                known = jobs.get_job(connection, job)
+                version, cutoff = known.policy_version, known.cutoff
+            except NotFound:
+                # The history has forgotten the job, or a person put the rows there.
+                version, cutoff = self.place.policy_version, now
+            return Header(
+                engine=self._cells.ENGINE,
+                table=label(self.place.table),
+                policy_version=version,
+                job=job,
+                sequence=archive_files.begin(
+                    connection,
+                    self.place.table,
+                    outbox=self.place.outbox,
+                    destination=self.place.destination,
+                    job=job,
+                    now=now,
+                ),
+                cutoff=cutoff,
+                written_at=now,
+                columns=self._cells.columns(connection, self.place.staging),
+                time_column=ARCHIVED_AT,
+            )
+
+    def _pages(self, header: Header) -> Iterator[tuple[list[Range], list[Any]]]:
+        """Numbers and cells of rows in the order in which they came; each page is read by a transaction of its own."""
+        place = next(index for index, column in enumerate(header.columns) if column.name == SEQUENCE)
+        after, rows = 0, min(FIRST_PAGE_ROWS, self._page_rows)
+        while True:
+            # Rows that a person put there have no job.
+            chosen = f"COALESCE({JOB}, 0) = {header.job} AND {SEQUENCE} > {after} ORDER BY {SEQUENCE} LIMIT {rows}"
+            with self._engine.outbox(self.place.staging) as connection:
+                batches = list(self._cells.read(connection, self.place.staging, header.columns, chosen))
+            if not batches:
+                return
+            for batch in batches:
+                ranges = _ranges(batch[place])
+                yield ranges, batch
+                after = ranges[-1][1]
+            size = sum(_bytes(column) for batch in batches for column in batch)
+            fitting = max(1, rows * PAGE_BYTES // max(size, 1))
+            rows = min(fitting, rows * MOST_GROWTH, self._page_rows)
+
+    def _read_back(self, file: File) -> None:
+        """What is at the destination now is what was written: only then do its rows go."""
+        with self._archive.read(file.path, expected=file.digest) as found:
+            if found.file.rows != file.rows:
+                raise ArchiveDamaged(f"{file.path} was read back with {found.file.rows} rows", hint="", path=file.path)
+
+    def _record(self, file: File, written: Sequence[Range]) -> StoredFile:
+        """Exactly the rows of the file go, or nothing is recorded: no other row can have one of their numbers."""
+        stored = StoredFile(
+            id=file.header.sequence,
+            table=self.place.table,
+            outbox=self.place.outbox,
+            destination=self.place.destination,
+            job=file.header.job,
+            state=FileState.RECORDED,
+            path=file.header.path,
+            rows=file.rows,
+            bytes=file.bytes,
+            digest=file.digest,
+            first=file.first,
+            last=file.last,
+        )
+        with self._catalog.writing() as connection:
+            if not archive_files.record(connection, stored):
+                raise Retryable(f"{stored.path} was given up by another session, which exports the same rows")
+            self._engine.lock_outbox(connection, self.place.staging)
+            removed = self._rows.remove_ranges(connection, written)
+            if removed != file.rows:
+                raise Retryable(f"{file.rows} rows were exported, of which only {removed} were still there: undone")
+            self._note(connection, Kind.ARCHIVED, stored)
+        return stored
+
+    def _note(self, connection: Connection, kind: Kind, file: StoredFile) -> None:
+        """In the ledger."""
+        told = {
+            "archive": file.destination,
+            "file": file.path,
+            "job": file.job,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "digest": file.digest,
+        }
+        ledger.record(connection, kind, now=self._engine.now(connection), table=file.table, after=told)
+
+    # Between the steps
+
+    def _publish(self, file: StoredFile) -> None:
+        self._archive.publish_recorded(self._pending_path(file), file.path, file.digest)
+        self.reached("published")
+        with self._catalog.writing() as connection:
+            archive_files.change(connection, file.id, FileState.RECORDED, FileState.PUBLISHED)
+
+    def _expire(self, file: StoredFile) -> str:
+        """A file that was kept for as long as `ttl_archive_keep` says."""
+        with self._catalog.writing() as connection:
+            if archive_files.change(connection, file.id, FileState.PUBLISHED, FileState.EXPIRED):
+                self._note(connection, Kind.ARCHIVE_REMOVED, file)
+        self.reached("expired")
+        return self._remove(file, FileState.EXPIRED)
+
+    def _remove(self, file: StoredFile, state: FileState) -> str:
+        self._archive.remove(file.path)
+        self.reached("removed")
+        with self._catalog.writing() as connection:
+            archive_files.forget(connection, file.id, state)
+        return file.path
+
+    def _give_up(self, file: StoredFile) -> bool:
+        with self._catalog.writing() as connection:
+            return archive_files.forget(connection, file.id, FileState.WRITING)
+
+    def _pending_path(self, file: StoredFile) -> str:
+        return pending_path(label(file.table), file.job, file.id)
+
+    def _unsettled(self, keep_after: datetime | None) -> list[StoredFile]:
+        with self._catalog.reading() as connection:
+            return archive_files.unsettled(connection, self.place.outbox, old_before=keep_after)
+
+    def _next_job(self) -> int | None:
+        """The job of the oldest row."""
+        self._alive()
+        with self._engine.outbox(self.place.staging) as connection:
+            return self._rows.oldest_job(connection)
+
+
+def _ranges(column: Any) -> list[Range]:
+    """Of a page's growing numbers, which are an Arrow array of texts or a list of cells."""
+    ends = (column[0], column[len(column) - 1])
+    first, last = (int(end.as_py() if hasattr(end, "as_py") else end) for end in ends)
+    if last - first + 1 == len(column):
+        return [(first, last)]
+    found = column.to_pylist() if hasattr(column, "to_pylist") else column
+    return _joined([], [(int(number), int(number)) for number in found])
+
+
+def _bytes(column: Any) -> int:
+    """About: of a list one cell in sixteen is looked at."""
+    if hasattr(column, "nbytes"):
+        return int(column.nbytes)
+    looked = column[::SAMPLED]
+    size = sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in looked)
+    return size * len(column) // max(len(looked), 1)
+
+
+def _joined(ranges: list[Range], more: Sequence[Range]) -> list[Range]:
+    """Growing ranges, those that touch each other as one."""
+    found = list(ranges)
+    for first, last in more:
+        if found and found[-1][1] + 1 == first:
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return found

@@ -1,0 +1,150 @@
+"""Archives on MariaDB and MySQL: every type value for value, locks, and what others do to the archive."""
+
+from __future__ import annotations
+
+import pytest
+
+from lapse.app import Lapse
+from lapse.errors import InvalidValue, PolicyConflict, Unsupported
+from lapse.model.blocked import BlockCode
+from lapse.model.job import PathKind
+from tests.conformance.harness import Harness
+
+ARCHIVE = "ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')"
+
+TYPES = {
+    "a": ("TINYINT UNSIGNED", "255"),
+    "b": ("BIGINT UNSIGNED", "18446744073709551615"),
+    "c": ("INT(5) ZEROFILL", "42"),
+    "d": ("DECIMAL(65,30)", "'-12345678901234567890123456789012345.123456789012345678901234567890'"),
+    "e": ("FLOAT", "1.5e-30"),
+    "f": ("DOUBLE", "1.7976931348623157e308"),
+    "g": ("BIT(13)", "b'1010101010101'"),
+    "h": ("DATE", "'0000-00-00'"),
+    "i": ("DATETIME(6)", "'1000-01-01 00:00:00.123456'"),
+    "j": ("TIMESTAMP(3) NULL", "'2030-03-31 02:30:00.123'"),
+    "k": ("TIME(6)", "'-838:59:58.999999'"),
+    "l": ("YEAR", "2155"),
+    "m": ("CHAR(5) CHARACTER SET latin1 COLLATE latin1_german2_ci", "'äb'"),
+    "n": ("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "'ä😀 '"),
+    "o": ("BINARY(4)", "x'00ff'"),
+    "p": ("BLOB", "x'00ff00'"),
+    "q": ("LONGTEXT", "'100% of {it}'"),
+    "r": ("ENUM('it''s', 'b,c')", "'it''s'"),
+    "s": ("SET('x','y','z')", "'x,z'"),
+    "t": ("JSON", "'{\"a\": [1, null]}'"),
+    "u": ("POINT", "ST_GeomFromText('POINT(1 2)')"),
+    'odd `%s` "name"': ("INT NOT NULL", "7"),
+}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _rows(h: Harness, table: str) -> list[tuple[object, ...]]:
+    exact = ", ".join(f"HEX({_quoted(name)}), {_quoted(name)} + 0" for name in TYPES if name not in "uqtnmrs")
+    texts = ", ".join(f"HEX({_quoted(name)})" for name in TYPES)
+    with h.client() as client:
+        client.exec_driver_sql("SET time_zone = '+00:00'")
+        sql = f"SELECT id, ts, twice, thrice, {texts}, {exact} FROM {table} ORDER BY id"
+        return [tuple(row) for row in client.exec_driver_sql(sql)]
+
+
+def test_every_type_goes_and_comes_back_value_for_value(h: Harness) -> None:
+    columns = ", ".join(f"{_quoted(name)} {kind}" for name, (kind, _) in TYPES.items())
+    with h.client() as client:
+        client.exec_driver_sql("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
+        client.exec_driver_sql(
+            f"CREATE TABLE events (id BIGINT AUTO_INCREMENT PRIMARY KEY, ts DATETIME, {columns},"
+            " twice INT GENERATED ALWAYS AS (a * 2) STORED, thrice INT GENERATED ALWAYS AS (a * 3) VIRTUAL)"
+        )
+        named = ", ".join(_quoted(name) for name in TYPES)
+        values = ", ".join(value for _, value in TYPES.values())
+        client.exec_driver_sql(f"INSERT INTO events (id, ts, {named}) VALUES (0, '2020-01-01', {values})")
+        odd = _quoted('odd `%s` "name"')
+        client.exec_driver_sql(f"INSERT INTO events (id, ts, {odd}) VALUES (5, '2020-01-01', 1)")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    h.sql(ARCHIVE)
+    before = _rows(h, "events")
+    assert h.db.run("events").deleted == 2
+    assert _rows(h, "events_archive") == before
+    done = h.owner.restore("events")
+    assert (done.restored, done.refused, done.reason) == (2, 0, None)
+    assert _rows(h, "events") == before
+
+
+def _expired(h: Harness, more: str = "") -> None:
+    h.sql(f"CREATE TABLE events (id BIGINT PRIMARY KEY, ts DATETIME, note VARCHAR(20)) {more}")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    h.sql(ARCHIVE)
+    values = ", ".join(f"({i}, '2020-01-01', '{i}')" for i in range(1, 41))
+    h.sql(f"INSERT INTO events VALUES {values}")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "CREATE TRIGGER t BEFORE INSERT ON events_archive FOR EACH ROW SET NEW.note = 'x'",
+        "ALTER TABLE events_archive MODIFY note VARCHAR(5)",
+        "ALTER TABLE events_archive MODIFY note VARCHAR(20) NOT NULL",
+        "ALTER TABLE events_archive ADD CONSTRAINT five CHECK (id > 5)",
+        "ALTER TABLE events MODIFY note VARCHAR(30)",
+        "CREATE TABLE child (event BIGINT, FOREIGN KEY (event) REFERENCES events (id) ON DELETE SET NULL)",
+    ],
+)
+def test_what_could_refuse_change_or_lose_a_row_blocks(h: Harness, attack: str) -> None:
+    _expired(h)
+    with h.client() as client:
+        client.exec_driver_sql(attack)
+    (skip,) = h.db.run("events").skipped
+    assert skip.blocked is BlockCode.PARTS_MISSING
+    assert len(h.ids()) == 40 and h.ids("events_archive") == []
+    h.owner.hold("events", "id = 1")
+
+
+def test_rows_that_another_session_has_locked_stay_where_they_are(h: Harness) -> None:
+    _expired(h)
+    with h.client() as client:
+        client.exec_driver_sql("BEGIN")
+        client.exec_driver_sql("UPDATE events SET note = 'locked' WHERE id IN (7, 8)")
+        h.db.run("events")
+        assert h.ids() == [7, 8] and len(h.ids("events_archive")) == 38
+        client.exec_driver_sql(f"UPDATE events SET ts = {h.at()} WHERE id = 7")
+        client.exec_driver_sql("COMMIT")
+    h.db.run("events")
+    assert h.ids() == [7]
+    assert h.rows("SELECT note FROM events_archive WHERE id = 8") == [("locked",)]
+    assert len(h.ids("events_archive")) == 39
+
+
+def test_partitions_are_emptied_into_one_archive(h: Harness) -> None:
+    h.sql(
+        "CREATE TABLE events (id BIGINT, ts DATETIME, PRIMARY KEY (id, ts)) PARTITION BY RANGE COLUMNS (ts)"
+        " (PARTITION p0 VALUES LESS THAN ('2020-01-01'), PARTITION p1 VALUES LESS THAN (MAXVALUE))"
+    )
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    notices = h.sql(
+        "ALTER TABLE events SET (ttl_archive = 'table:', ttl_partition_drop = 'on', ttl_guard = 'off')"
+    ).notices
+    assert any("emptied and not dropped" in notice for notice in notices)
+    h.sql("INSERT INTO events VALUES (1, '2019-05-05'), (2, '2019-05-06'), (3, '2021-01-01')")
+    jobs = h.db.run("events").jobs
+    assert {job.path.kind for job in jobs} <= {PathKind.PHYSICAL, PathKind.INDEX}
+    assert h.ids() == [] and h.ids("events_archive") == [1, 2, 3]
+    assert h.owner.restore("events").restored == 3
+
+
+def test_deletes_without_a_binary_log_are_refused(h: Harness) -> None:
+    _expired(h)
+    with Lapse(f"{h.url}{'&' if '?' in h.url else '?'}lapse_binlog=off", clock=h.clock) as db:
+        db.run("events")
+    assert len(h.ids()) == 40
+
+
+def test_a_database_of_its_own(h: Harness) -> None:
+    _expired(h)
+    with pytest.raises(Unsupported, match="no database"):
+        h.sql("ALTER TABLE events SET (ttl_archive = 'table:no_such_database.events')")
+    with pytest.raises((Unsupported, PolicyConflict, InvalidValue)):
+        h.sql(f"ALTER TABLE events SET (ttl_archive = 'table:{'x' * 70}')")
