@@ -427,6 +427,11 @@ class Engine(ABC):
 
         Returns the table as it is then."""
 
+    def changes_hands(self, connection: Connection, declared: BoundPolicy) -> bool:
+        """Will `install` make Lapse's job delete what the database's own TTL has deleted, or the other way round? That
+        alters the table, so it is armed anew."""
+        return False
+
     @abstractmethod
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         """Remove everything `install` made. The table may be gone already."""

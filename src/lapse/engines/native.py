@@ -203,6 +203,12 @@ class NativeFirst(Engine):
         table = self.native.remove(connection, declared.table)
         return super().install(connection, replace(declared, table=table), previous)
 
+    @_reading_tables
+    def changes_hands(self, connection: Connection, declared: BoundPolicy) -> bool:
+        if not self.native.is_available(connection, declared.table):
+            return False
+        return self.native.serves(connection, declared.table) != self._expresses(connection, declared)
+
     def uninstall(self, connection: Connection, table: Table, policy: Policy) -> None:
         if native := self._serving(connection, table):
             native.uninstall(connection, table, policy)

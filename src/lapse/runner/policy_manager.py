@@ -190,10 +190,11 @@ class PolicyManager:
         declared = bind(table, wanted, self._holds(connection, table.name, stored))
         notices = self._engine.check(connection, declared, previous)
         destination.check(self._engine, connection, declared, previous)
+        arms = stored is None or self._changes_hands(connection, declared, stored)
         try:
             installed = self._engine.install(connection, declared, previous)
             with self._engine.atomic(connection):
-                self._save(connection, replace(declared, table=installed), stored, source, source_text)
+                self._save(connection, replace(declared, table=installed), stored, source, source_text, arms=arms)
                 self._keep_archive(connection, table.name, previous, wanted)
                 destination.claim(self._catalog.bind(connection), wanted, previous)
         except (LapseError, DBAPIError):
@@ -211,6 +212,16 @@ class PolicyManager:
         policies.unblock_tables(connection, stored.id)
         now = self._engine.now(connection)
         ledger.record(connection, Kind.CONFIRMED, now=now, table=stored.table, after={"by": "resume"})
+
+    def _changes_hands(self, connection: Connection, declared: BoundPolicy, stored: StoredPolicy) -> bool:
+        """False where the table is not the one that was armed: it stays blocked."""
+        if stored.armed is None or not self._engine.changes_hands(connection, declared):
+            return False
+        try:
+            self._engine.check_armed(connection, bound_to(declared.table, stored), stored.armed)
+        except LapseError:
+            return False
+        return True
 
     def _undo(self, connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
         """Put the database back where a rollback does not. What even that cannot undo, `doctor` finds."""
@@ -230,7 +241,10 @@ class PolicyManager:
         stored: StoredPolicy | None,
         source: str,
         source_text: str | None,
+        *,
+        arms: bool,
     ) -> None:
+        """`arms`: the table is the one that is meant, as it is now."""
         name, wanted = declared.table.name, declared.policy
         now = self._engine.now(connection)
         self._note_place(connection, now)
@@ -250,7 +264,7 @@ class PolicyManager:
                 recurrence=recurrence(wanted),
                 source=source,
                 fingerprint=kept.fingerprint if kept else fingerprint(declared),
-                armed=kept.armed if kept and kept.armed else self._engine.arm(connection, declared),
+                armed=kept.armed if kept and kept.armed and not arms else self._engine.arm(connection, declared),
                 suspended=kept.suspended if kept else None,
                 grace_until=grace,
                 declared_by=self._declarer(connection),
