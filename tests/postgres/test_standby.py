@@ -155,7 +155,8 @@ def _blocks_read(h: Harness, *tables: str) -> dict[str, int]:
         while fresh.execute(others).fetchone() != (0,):
             assert time.monotonic() < deadline, "a session does not end"
             time.sleep(0.02)
-        before, now = [], [0]
+        before: list[int] = []
+        now = [0]
         while now != before:
             # PostgreSQL 14 has a process of its own that counts, and hears of it a moment later.
             time.sleep(0.2)
