@@ -20,6 +20,7 @@ from sqlalchemy import make_url
 LONG_AGO = "{moment}"
 """A time that every policy would take for expired, and another one for each change: two columns with the same times in
 all of their rows would be the same to everybody."""
+RETYPED = "retyped"
 Statements = Sequence[str]
 
 
@@ -216,7 +217,7 @@ class ServerVocabulary(Vocabulary):
                 "ALTER TABLE events RENAME COLUMN born TO ts",
                 *after,
             ],
-            "retyped": [self._retype(), f"UPDATE events SET ts = '{LONG_AGO}'"],
+            RETYPED: [self._retype(), f"UPDATE events SET ts = '{LONG_AGO}'"],
         }
 
     _of_table = ""

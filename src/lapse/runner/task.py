@@ -162,7 +162,9 @@ class TaskRunner:
         if self._stop.is_set():
             self._limiter.refund(self._deletes, limit)
             return False
-        started, starved = perf_counter(), starved_seconds()
+        # Where all of the database is locked, it is for the whole time, this process's own included.
+        shares = self._engine.features.row_locks
+        started, starved = perf_counter(), starved_seconds() if shares else 0.0
         batch: Batch | None = None
         try:
             with self._slots:
@@ -179,8 +181,7 @@ class TaskRunner:
         if batch is None:
             return False
         seconds, busy = perf_counter() - started, batch.busy_seconds
-        if self._engine.features.row_locks:
-            # Where all of the database is locked, it is for the whole time, this process's own included.
+        if shares:
             busy = served_seconds(busy, seconds, starved_seconds() - starved)
         self._sizer.record(batch.selected, busy)
         return self._after(batch, seconds, deleter)

@@ -69,7 +69,7 @@ class SqliteDeleter(KeysetDeleter):
     """`_page` says where the paths differ; the rest is the same for all.
 
     SQLite counts the changes of its schema. While that number is the one at the last look, the table is the one that
-    was looked at: it is read again after every page and inside the transaction that deletes.
+    was looked at: it is read again inside the transaction that deletes, and after a page with nothing to delete.
     """
 
     _table: Table
@@ -128,12 +128,14 @@ class SqliteDeleter(KeysetDeleter):
             self._key_is_address = self._secret is not None and ledger_keys.is_address(connection, self._table)
             self._version = version
         try:
-            found = self._page(connection, limit)
+            keys, found = self._page(connection, limit)
         except Drift:
             self._refuse_changed(connection)
             raise
-        self._refuse_changed(connection)
-        return found
+        if not keys:
+            # Where there are some, the transaction that deletes them asks.
+            self._refuse_changed(connection)
+        return keys, found
 
     def _refuse_changed(self, connection: Connection) -> None:
         if _schema_version(connection) != self._version:

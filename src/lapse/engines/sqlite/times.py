@@ -19,8 +19,10 @@ from lapse.errors import Unsupported
 from lapse.model.interval import MILLISECOND, Interval
 from lapse.model.table import Column, Table, TimeFormat
 
-_DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-_CLOCK = "[T ][0-2][0-9]:[0-5][0-9]"
+_DATE = "????-??-??"
+_CLOCK = "[T ]??:"
+_USUAL = "????-??-[012][0-8][T ][01]?:*"
+"""Days and hours of which there is no doubt: most."""
 _UNIX_EPOCH_JULIAN = "2440587.5"
 _MS_PER_DAY = "86400000.0"
 
@@ -140,18 +142,25 @@ def _iso_threshold(name: str, instant: datetime, wall: datetime) -> Threshold:
     if instant.replace(tzinfo=None) != wall:
         zoned = f"(substr({name}, 11) GLOB '*[-+Zz]*')"
         exact = f"CASE WHEN {zoned} THEN julianday({name}) <= julianday('{_iso(instant)}') ELSE {exact} END"
-    return Threshold(sql=f"({bound} AND {exact} AND {_is_iso(name)})", bound=bound)
+    return Threshold(sql=f"({bound} AND {exact} AND {_reads_iso(name)})", bound=bound)
 
 
 def _is_iso(sql: str) -> str:
-    """Is a text a time in ISO 8601? SQLite itself takes 30 February for a day, and 24:59 for a time of day.
+    """Is a text a time in ISO 8601?"""
+    return f"({_reads_iso(sql)} AND julianday({sql}) IS NOT NULL)"
+
+
+def _reads_iso(sql: str) -> str:
+    """The same of a text that `julianday` reads, so that digits are digits: not a number or a time of day alone. SQLite
+    itself takes 30 February for a day, and 24:59 for a time of day.
 
     Every row that is read is asked, so what holds for most rows is asked first.
     """
     day = f"substr({sql}, 1, 10)"
     return (
-        f"((({sql} GLOB '{_DATE}{_CLOCK}*' AND substr({sql}, 12, 2) < '24') OR ({sql} GLOB '{_DATE}'))"
-        f" AND (substr({sql}, 9, 2) < '29' OR date({day}, '+0 days') = {day}) AND julianday({sql}) IS NOT NULL)"
+        f"({sql} GLOB '{_USUAL}'"
+        f" OR ((({sql} GLOB '{_DATE}{_CLOCK}*' AND substr({sql}, 12, 2) < '24') OR {sql} GLOB '{_DATE}')"
+        f" AND (substr({sql}, 9, 2) < '29' OR date({day}, '+0 days') = {day})))"
     )
 
 
