@@ -106,6 +106,7 @@ policy = Table(
     Column("cleared_at", Instant),
     Column("held", Text),
     Column("armed", Text),
+    # `suspended` in the code. Renaming a stored column fails on SQLite wherever a view of the user's is broken.
     Column("disarmed", String(WORD_LENGTH)),
     Column("grace_until", Instant),
     Column("declared_by", String(NAME_LENGTH)),
@@ -172,6 +173,7 @@ table = Table(
     Column("next_run_at", Instant),
     Column("clean_at", Instant),
     Column("statistics", Text),
+    # `blocked_reason` in the code.
     Column("trouble", Text),
     Column("blocked", String(WORD_LENGTH)),
     Column("blocked_since", Instant),

@@ -26,7 +26,6 @@ from lapse.model.table import Column, Table, TableKind, TableName
 from lapse.runner.cascades import cascades
 from lapse.runner.policy_manager import PolicyManager, bind, fingerprint, load_bound
 
-PLACED, RELEASED = "a hold was placed", "a hold was released"
 NEVER = Policy(expression="NULL")
 
 
@@ -60,7 +59,7 @@ class Holder:
         hold = holds.place_hold(
             connection, table.name, where=where, until=until, reason=reason, now=now, by=by, version=version
         )
-        self._tell(connection, table.name, table, stored, now, PLACED)
+        self._tell(connection, table.name, table, stored, now, "a hold was placed", checks=True)
         return hold
 
     def release(self, connection: Connection, hold_id: int, *, by: str | None) -> Hold:
@@ -74,7 +73,7 @@ class Holder:
         with suppress(TableNotFound):
             table = self._engine.describe(connection, hold.table)
             self._engine.check_declarer(connection, table)
-        self._tell(connection, hold.table, table, stored, now, RELEASED)
+        self._tell(connection, hold.table, table, stored, now, "a hold was released", checks=False)
         return holds.get_hold(connection, hold_id)
 
     def _check(self, connection: Connection, table: Table, wanted: HeldTerm, now: datetime) -> None:
@@ -98,13 +97,15 @@ class Holder:
         stored: StoredPolicy | None,
         now: datetime,
         reason: str,
+        *,
+        checks: bool,
     ) -> None:
         """Of a table that may be gone: its own policy, and those whose deletes cascade to it."""
         if stored is not None:
             terms = [each.term for each in holds.holds_on(connection, now) if each.table == name]
             self._begin_anew(connection, stored, terms, reason, now)
         if stored is not None and table is not None:
-            self._rearm(connection, stored, checks=reason == PLACED)
+            self._rearm(connection, stored, checks=checks)
         for each in policies.list_policies(connection):
             if each.table != name and name in cascades(self._engine, connection, each.table):
                 self._begin_anew(connection, each, each.holds, f"{reason} on table {name}", now)
