@@ -225,6 +225,7 @@ def test_undo_brings_back_what_a_job_took_and_holds_it(h: Harness) -> None:
     assert h.ids() == list(range(1, 33)) and h.ids("events_archive") == []
     assert h.rows("SELECT note FROM events WHERE id = 7") == [("note 7",)]
     assert done.hold is not None and done.hold.until == h.now + timedelta(days=7)
+    assert done.hold.placed_by
     assert h.run_one().counts.deleted == 0
     again = h.owner.undo(job.id)
     assert (again.rows, again.restored, again.hold) == (0, 0, None)

@@ -10,10 +10,8 @@ from sqlalchemy import Connection
 from lapse.app.nearby import suggesting_tables
 from lapse.catalog import Catalog, holds, jobs, ledger, policies
 from lapse.catalog.policies import StoredPolicy
-from lapse.catalog.schema import NAME_LENGTH
 from lapse.ddl.names import parse_table_name
 from lapse.errors import NotFound, PolicyConflict, TableNotFound
-from lapse.model.actor import acting_user, current_actor
 from lapse.model.hold import Hold
 from lapse.model.job import Job
 from lapse.model.ledger import Kind
@@ -119,12 +117,11 @@ class Control:
         with self._catalog.writing() as connection:
             with suggesting_tables(self._engine, connection, name):
                 found = self._engine.describe(connection, name)
-            by = self._who(connection)
-            return self._holder.place(connection, found, where=where, until=until, reason=reason, by=by)
+            return self._holder.place(connection, found, where=where, until=until, reason=reason)
 
     def release(self, hold_id: int) -> Hold:
         with self._catalog.writing() as connection:
-            return self._holder.release(connection, hold_id, by=self._who(connection))
+            return self._holder.release(connection, hold_id)
 
     def holds(self) -> list[Hold]:
         """All there ever were."""
@@ -139,14 +136,6 @@ class Control:
             if not self._catalog.is_installed(bound):
                 return []
             return holds.holds_on(bound, self._engine.now(connection))
-
-    def _who(self, connection: Connection) -> str:
-        """The visitor of the console, or another user that this is done for, and the database's role, where there are
-        roles; otherwise the operating system's user."""
-        role, user = self._engine.role(connection), acting_user()
-        if user is None:
-            return role or current_actor().user
-        return (user if role is None else f"{user} as {role}")[:NAME_LENGTH]
 
     def control(self, job_id: int, action: JobAction) -> Job:
         with self._catalog.writing() as connection:

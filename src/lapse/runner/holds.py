@@ -17,8 +17,10 @@ from sqlalchemy import Connection
 
 from lapse.catalog import Catalog, holds, policies
 from lapse.catalog.policies import StoredPolicy
+from lapse.catalog.schema import NAME_LENGTH
 from lapse.ddl.literal import quote_text
 from lapse.errors import Blocked, InvalidValue, PolicyConflict, TableNotFound, Unsupported
+from lapse.model.actor import acting_user, current_actor
 from lapse.model.expression import COMPARISONS, Binary, ColumnRef, Membership, Node, Text, walk
 from lapse.model.hold import HeldTerm, Hold
 from lapse.model.policy import Policy
@@ -43,9 +45,11 @@ class Holder:
         where: str | None,
         until: datetime | None,
         reason: str | None,
-        by: str | None,
+        by: str | None = None,
     ) -> Hold:
-        """In the caller's transaction, after which no held row goes. Raises before anything is done where it can."""
+        """In the caller's transaction, after which no held row goes. Raises before anything is done where it can.
+
+        `by` another role than that of the connection."""
         holds.lock(connection)
         now = self._engine.now(connection)
         if until is not None and until <= now:
@@ -56,25 +60,34 @@ class Holder:
         self._refuse_for_some(connection, table.name)
         stored = policies.find_policy(connection, table.name)
         version = None if stored is None else stored.version + 1
+        by = by or self._who(connection)
         hold = holds.place_hold(
             connection, table.name, where=where, until=until, reason=reason, now=now, by=by, version=version
         )
         self._tell(connection, table.name, table, stored, now, "a hold was placed", checks=True)
         return hold
 
-    def release(self, connection: Connection, hold_id: int, *, by: str | None) -> Hold:
+    def release(self, connection: Connection, hold_id: int, *, by: str | None = None) -> Hold:
         """In the caller's transaction. Raises NotFound, or PolicyConflict where it was released before."""
         holds.lock(connection)
         hold, now = holds.get_hold(connection, hold_id), self._engine.now(connection)
         stored, table = policies.find_policy(connection, hold.table), None
         version = None if stored is None else stored.version + 1
-        if not holds.end_hold(connection, hold, now=now, by=by, version=version):
+        if not holds.end_hold(connection, hold, now=now, by=by or self._who(connection), version=version):
             raise PolicyConflict(f"hold {hold_id} was released before, at {hold.released_at}")
         with suppress(TableNotFound):
             table = self._engine.describe(connection, hold.table)
             self._engine.check_declarer(connection, table)
         self._tell(connection, hold.table, table, stored, now, "a hold was released", checks=False)
         return holds.get_hold(connection, hold_id)
+
+    def _who(self, connection: Connection) -> str:
+        """The visitor of the console, or another user that this is done for, and the database's role, where there are
+        roles; otherwise the operating system's user."""
+        role, user = self._engine.role(connection), acting_user()
+        if user is None:
+            return role or current_actor().user
+        return (user if role is None else f"{user} as {role}")[:NAME_LENGTH]
 
     def _check(self, connection: Connection, table: Table, wanted: HeldTerm, now: datetime) -> None:
         """Raises TtlSyntaxError, InvalidValue or Unsupported where it is no condition on rows of a table."""

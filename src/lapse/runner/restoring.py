@@ -322,7 +322,6 @@ class Restorer:
                 where=_held(way, found),
                 until=wanted.keep.added_to(self._engine.now(connection)),
                 reason=f"restored from {way.shown}" + ("" if wanted.job is None else f", job {wanted.job}"),
-                by=self._engine.role(connection),
             )
 
     # Batches
