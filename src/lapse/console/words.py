@@ -26,6 +26,18 @@ def compact(value: float | None) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
+def rows(value: float | None) -> str:
+    return f"{number(value)} {_row_or_rows(value)}"
+
+
+def compact_rows(value: float | None) -> str:
+    return f"{compact(value)} {_row_or_rows(value)}"
+
+
+def _row_or_rows(value: float | None) -> str:
+    return "row" if value == 1 else "rows"
+
+
 def size(value: int | None) -> str:
     if value is None:
         return NOTHING
@@ -113,6 +125,8 @@ FILTERS = {
     "minutes": minutes,
     "number": number,
     "compact": compact,
+    "rows": rows,
+    "compact_rows": compact_rows,
     "size": size,
     "duration": duration,
     "percent": percent,

@@ -85,7 +85,7 @@ class ExpressionWriter(ABC):
                 return self.time(operand)
             case ex.JsonPath():
                 return self.text_time(self.value(node))
-        raise Unsupported(f"the expiration expression must give a time, and {_words(node)} does not")
+        raise Unsupported(f"a time is needed here, and {_words(node)} is none")
 
     def truth(self, node: Node, what: str = "ttl_filter") -> str:
         """SQL for `node` as a condition; `what` is it the condition of?"""
@@ -182,7 +182,7 @@ class ExpressionWriter(ABC):
                 return written
             case ex.JsonPath(document=document, path=path):
                 return self.json_text(document, path)
-        raise Unsupported(f"{self.product} cannot compute {_words(node)} in an expiration expression")
+        raise Unsupported(f"{self.product} cannot compute {_words(node)} here")
 
     def binary(self, node: ex.Binary) -> str:
         compares_times = node.operator in ex.COMPARISONS and (self.is_time(node.left) or self.is_time(node.right))
@@ -209,7 +209,7 @@ class ExpressionWriter(ABC):
     def column(self, name: str) -> Column:
         column = self.table.column(name)
         if column is None:
-            raise Unsupported(f"table {self.table.name} has no column {name}, which its expiration expression reads")
+            raise Unsupported(f"table {self.table.name} has no column {name}, which the expression reads")
         return column
 
     def moment(self, text: str) -> datetime:

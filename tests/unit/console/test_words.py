@@ -87,3 +87,16 @@ def test_minutes_do_not_change_with_every_second() -> None:
 
 def test_every_filter_is_a_function_here() -> None:
     assert all(words.FILTERS[name] is getattr(words, name) for name in words.FILTERS)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "short"),
+    [
+        (0, "0 rows", "0 rows"),
+        (1, "1 row", "1 row"),
+        (12345, "12,345 rows", "12.3\u00a0k rows"),
+        (None, "– rows", "– rows"),
+    ],
+)
+def test_one_row_and_more(value: int | None, text: str, short: str) -> None:
+    assert (words.rows(value), words.compact_rows(value)) == (text, short)
