@@ -23,7 +23,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -82,6 +81,9 @@ class Databases:
 
 
 class BehindItsBack(RuleBasedStateMachine):
+    """What is drawn depends on what was drawn before, and never on what the server did in the meantime: whether a
+    change comes before a run has ended is a matter of luck."""
+
     databases: Databases
     vocabulary: Vocabulary
 
@@ -103,6 +105,8 @@ class BehindItsBack(RuleBasedStateMachine):
         self.number = 1
         self.away: dict[str, set[int]] = {}
         self.used_up: set[str] = set()
+        self.unseen: set[str] = set()
+        """Harmless changes since Lapse has last looked at the table in peace."""
         for statement in self.vocabulary.create(self.kind):
             self.db.execute(statement.replace("{number}", "0"))
         parameters = f"ttl_delete_batch_size = {batch}, ttl_adaptive = 'off', ttl_guard = 'off'"
@@ -127,10 +131,11 @@ class BehindItsBack(RuleBasedStateMachine):
             self.number += 1
         self.db.execute(f"INSERT INTO events (id, ts) VALUES {', '.join(rows)}")
 
-    @precondition(lambda self: self.expiry)
-    @rule(data=st.data(), offset=offsets)
-    def renew(self, data: st.DataObject, offset: int) -> None:
-        number = data.draw(st.sampled_from(sorted(self.expiry)))
+    @rule(which=st.integers(0, 1_000), offset=offsets)
+    def renew(self, which: int, offset: int) -> None:
+        if not self.expiry:
+            return
+        number = sorted(self.expiry)[which % len(self.expiry)]
         moment = self.clock.now() + timedelta(seconds=offset)
         self.db.execute(f"UPDATE events SET ts = '{_text(moment)}' WHERE id = {number}")
         self.expiry[number] = self._expires(moment)
@@ -147,11 +152,11 @@ class BehindItsBack(RuleBasedStateMachine):
     def meddle(self, data: st.DataObject) -> None:
         assert self._change(self._draw(data, blocking=False), blocking=False)
 
-    @precondition(lambda self: self.must_stay is None)
     @rule(data=st.data(), after=moments, at_once=st.booleans())
     def block_during_a_run(self, data: st.DataObject, after: int, at_once: bool) -> None:
         statements = self._draw(data, blocking=True)
-        self.block_during_this_run(statements, after, at_once=at_once)
+        if self.must_stay is None:
+            self.block_during_this_run(statements, after, at_once=at_once)
 
     def block_during_this_run(self, statements: list[str], after: int, *, at_once: bool) -> bool:
         """True when the change came before the run had ended."""
@@ -161,10 +166,11 @@ class BehindItsBack(RuleBasedStateMachine):
             self.db.run("events", listener=meddler)
         return meddler.done
 
-    @precondition(lambda self: self.must_stay is None)
     @rule(data=st.data(), after=moments, at_once=st.booleans())
     def meddle_during_a_run(self, data: st.DataObject, after: int, at_once: bool) -> None:
         change = partial(self._change, self._draw(data, blocking=False), blocking=False)
+        if self.must_stay is not None:
+            return
         with meddling(after, change, at_once=at_once) as meddler:
             self._run(meddler)
 
@@ -172,6 +178,7 @@ class BehindItsBack(RuleBasedStateMachine):
     def run(self) -> None:
         if self.must_stay is None:
             self._run(NullListener())
+            self.unseen = set()
         else:
             self.clock.advance(HEARTBEATS_MISSED)
             with suppress(LapseError):
@@ -188,12 +195,13 @@ class BehindItsBack(RuleBasedStateMachine):
         cutoff, left = min(job.cutoff for job in jobs), self._stored()
         assert not [number for number, expiry in left.items() if expiry <= cutoff]
 
-    @precondition(lambda self: self.must_stay is not None)
     @rule()
     def resume(self) -> None:
+        if self.must_stay is None:
+            return
         self.db.doctor(repair=True)
         self.db.resume("events")
-        self.must_stay = None
+        self.must_stay, self.unseen = None, set()
         self.expiry = self._stored()
 
     @invariant()
@@ -217,8 +225,13 @@ class BehindItsBack(RuleBasedStateMachine):
     def _draw(self, data: st.DataObject, *, blocking: bool) -> list[str]:
         changes = self.vocabulary.blocking(self.kind) if blocking else self.vocabulary.harmless(self.kind)
         # The type that a column has already would be no change.
-        name = data.draw(st.sampled_from(sorted(changes.keys() - self.used_up)))
+        left = changes.keys() - self.used_up
+        if not blocking:
+            left = {name for name in left if not self.vocabulary.looks_replaced({*self.unseen, name})}
+        drawn = data.draw(st.sampled_from(sorted(changes)))
+        name = drawn if drawn in left else min(left)
         self.used_up |= {name} & {RETYPED}
+        self.unseen |= set() if blocking else {name}
         return self.written(changes[name])
 
     def written(self, statements: Statements) -> list[str]:

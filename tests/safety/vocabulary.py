@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 
 import psycopg
@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 LONG_AGO = "{moment}"
 """A time that every policy would take for expired, and another one for each change: two columns with the same times in
 all of their rows would be the same to everybody."""
-RETYPED = "retyped"
+RETYPED, RENAMED = "retyped", "renamed and back"
 Statements = Sequence[str]
 
 
@@ -42,6 +42,10 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def harmless(self, kind: str) -> Mapping[str, Statements]: ...
+
+    def looks_replaced(self, changes: Set[str]) -> bool:
+        """Are harmless changes together what a tool does that puts a copy in the place of the table?"""
+        return False
 
     @abstractmethod
     def change(self, url: str, statements: Statements) -> set[int] | None:
@@ -249,7 +253,12 @@ class PostgresVocabulary(ServerVocabulary):
         renew, insert = "UPDATE events SET ts = ts", "INSERT INTO events (id) VALUES ({number})"
         return {
             "trigger dropped": ["DROP TRIGGER IF EXISTS lapse_ttl_update ON events", renew],
-            "trigger disabled": ["ALTER TABLE events DISABLE TRIGGER lapse_ttl_update", renew],
+            # A table that has taken the name since has none.
+            "trigger disabled": [
+                "DO $$ BEGIN ALTER TABLE events DISABLE TRIGGER lapse_ttl_update;"
+                " EXCEPTION WHEN undefined_object THEN NULL; END $$",
+                renew,
+            ],
             "all triggers disabled": ["ALTER TABLE events DISABLE TRIGGER ALL", renew],
             "default dropped": [
                 "ALTER TABLE events ALTER COLUMN crdb_internal_expiration DROP DEFAULT",
@@ -314,6 +323,12 @@ class MariadbVocabulary(ServerVocabulary):
     def _retype(self) -> str:
         return f"ALTER TABLE events MODIFY ts {self.other_instant}"
 
+    def looks_replaced(self, changes: Set[str]) -> bool:
+        """A new number of the table and a RENAME: OPTIMIZE alone tells that it was rebuilt."""
+        return RENAMED in changes and not changes <= {RENAMED, *self.keep_the_number}
+
+    keep_the_number = ("analyze", "optimize", "another zone", "another SQL mode")
+
     def blocking(self, kind: str) -> Mapping[str, Statements]:
         keep, forget = "CREATE TABLE kept AS SELECT id FROM events", "DROP TABLE kept"
         made = self._made("other", kind)
@@ -374,7 +389,8 @@ class MariadbVocabulary(ServerVocabulary):
             "rebuilt": ["ALTER TABLE events FORCE"],
             "column added": ["ALTER TABLE events ADD COLUMN more_{number} INT DEFAULT 3"],
             "column dropped": ["ALTER TABLE events ADD COLUMN less INT", "ALTER TABLE events DROP COLUMN less"],
-            "renamed and back": ["RENAME TABLE events TO elsewhere", "RENAME TABLE elsewhere TO events"],
+            # In one statement: between two a job would rightly say that the table is gone.
+            RENAMED: ["RENAME TABLE events TO elsewhere, elsewhere TO events"],
             "another zone": ["SET GLOBAL time_zone = '-08:00'", "SET GLOBAL time_zone = 'SYSTEM'"],
             "another SQL mode": ["SET GLOBAL sql_mode = 'ANSI_QUOTES'", "SET GLOBAL sql_mode = DEFAULT"],
             "emptied and loaded again": [
@@ -428,9 +444,12 @@ class MariadbVocabulary(ServerVocabulary):
             cursor.execute("UNLOCK TABLES")
             cursor.execute("SET lock_wait_timeout = 5, innodb_lock_wait_timeout = 5")
             for statement in statements:
-                cursor.execute(statement)
+                self._execute(cursor, statement)
             cursor.execute("SELECT id FROM events")
             return {row[0] for row in cursor.fetchall()}
+
+    def _execute(self, cursor: pymysql.cursors.Cursor, statement: str) -> None:
+        cursor.execute(statement)
 
     def _is_in_use(self, cursor: pymysql.cursors.Cursor) -> bool:
         """Known without waiting; `LOCK TABLES` then asks again."""
@@ -445,11 +464,15 @@ class MysqlVocabulary(MariadbVocabulary):
     managed = "DATETIME(6)"
 
     def blocking(self, kind: str) -> Mapping[str, Statements]:
-        return {
-            name: [each.replace("DROP INDEX IF EXISTS", "DROP INDEX") for each in done]
-            for name, done in super().blocking(kind).items()
-            if name != "replaced"
-        }
+        return {name: done for name, done in super().blocking(kind).items() if name != "replaced"}
+
+    def _execute(self, cursor: pymysql.cursors.Cursor, statement: str) -> None:
+        """MySQL knows IF EXISTS for no index."""
+        try:
+            cursor.execute(statement.replace("DROP INDEX IF EXISTS", "DROP INDEX"))
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != NO_SUCH_INDEX:
+                raise
 
     def _is_in_use(self, cursor: pymysql.cursors.Cursor) -> bool:
         """MySQL waits for a second at least where MariaDB does not wait at all."""
@@ -489,7 +512,7 @@ class MysqlVocabulary(MariadbVocabulary):
         }
 
 
-LOCK_WAIT_TIMEOUT = 1205
+LOCK_WAIT_TIMEOUT, NO_SUCH_INDEX = 1205, 1091
 
 VOCABULARIES: dict[str, type[Vocabulary]] = {
     "sqlite": SqliteVocabulary,
