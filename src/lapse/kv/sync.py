@@ -103,7 +103,7 @@ class _Blocking:
         finally:
             if isinstance(self._inner, AsyncStore):
                 self._runner.close()
-                for name in ("get", "put"):  # those of RocksDB would keep the engine alive
+                for name in ("get", "put", "put_many"):  # those of RocksDB would keep the engine alive
                     vars(self).pop(name, None)
 
     def __enter__(self) -> Self:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import repeat
+from operator import add
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from lapse.errors import LapseError
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, Rows, check_flag, check_key, check_value
+from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, Rows, check_flag, check_key, check_value, take_rows
 from lapse.kv.options import Budget, MergeFunction, PurgeLimits
 from lapse.kv.reads import Chunks
 from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
@@ -82,7 +85,7 @@ class RocksStore(AsyncStore):
 
     def quick(self) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {"get": _quick_get(self)}
-        return found if self.state.options.read_only else found | {"put": _quick_put(self)}
+        return found if self.state.options.read_only else found | {"put": _quick_put(self), "put_many": self._put_many}
 
     # Reading
 
@@ -124,41 +127,54 @@ class RocksStore(AsyncStore):
     # Writing
 
     async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+        self._write(rows, ttl, deletes)
+
+    def _write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+        """What is done for each row is a step of C, not of Python."""
         now_ms = self.state.clock.now_ms()
         self.save_mark_now(now_ms)
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
-        if rows.ttls is not None:
-            self._put_each(batch, rows, rows.ttls, now_ms)
-        elif rows.keys:
-            stamp = self.state.stamp(ttl, now_ms)
-            put, head = batch.put, stamp.head
-            for key, value in zip(rows.keys, rows.values, strict=True):
-                put(key, head + value)
-            stamp.group.note_many(rows.keys, rows.keys[0], rows.keys[-1])
-        self.handle.write(batch, self._sync)
+        if rows.keys:
+            heads = self._heads(rows, ttl, now_ms)
+            deque(map(batch.put, rows.keys, map(add, heads, rows.values)), maxlen=0)
+        with lapse_errors(self.state.url):
+            self.handle.raw.write(batch, self._sync)
 
-    def _put_each(self, batch: Any, rows: Rows, ttls: list[TtlLike], now_ms: int) -> None:
-        """Rows with a TTL each, few different ones or as many as there are rows."""
-        state, keys = self.state, rows.keys
+    def _heads(self, rows: Rows, ttl: TtlLike, now_ms: int) -> Iterable[bytes]:
+        """The headers of the rows, which are noted as written: with one TTL for all, a few or as many as rows."""
+        state, keys, ttls = self.state, rows.keys, rows.ttls
+        if ttls is None:
+            stamp = state.stamp(ttl, now_ms)
+            stamp.group.note_many(keys, keys[0], keys[-1])
+            return repeat(stamp.head)
         heads, groups = dict[TtlLike, bytes](), dict[TtlLike, Group]()
-        for ttl in set(ttls):
-            expires_ms = state.expiry_ms(ttl, now_ms)
-            heads[ttl] = header(created_ms=now_ms, expires_ms=expires_ms)
-            groups[ttl] = state.written.group(expires_ms)
-        put = batch.put
-        for key, value, ttl in zip(keys, rows.values, ttls, strict=True):
-            put(key, heads[ttl] + value)
+        for own in set(ttls):
+            expires_ms = state.expiry_ms(own, now_ms)
+            heads[own] = header(created_ms=now_ms, expires_ms=expires_ms)
+            groups[own] = state.written.group(expires_ms)
         distinct = set(groups.values())
         if any(group.keys is not None for group in distinct):
-            for key, ttl in zip(keys, ttls, strict=True):
-                if (listed := groups[ttl].keys) is not None:
+            for key, own in zip(keys, ttls, strict=True):
+                if (listed := groups[own].keys) is not None:
                     listed.append(key)
         for group in distinct:
             group.shrink()
             if group.keys is None:
                 group.note_range(keys[0], keys[-1])
+        return map(heads.__getitem__, ttls)
+
+    def _put_many(self, rows: Iterable[Any], ttl: TtlLike = Ttl.DEFAULT) -> int:
+        """Without the steps of a coroutine: they cost a thirtieth of what a thousand rows do."""
+        self.state.check_writable()
+        ttl = plain_ttl(ttl)
+        taken = take_rows(rows, ttl)
+        with self.lock:
+            self.state.check_writable()
+            if taken.keys:
+                self._write(taken, ttl)
+        return len(taken.keys)
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)
