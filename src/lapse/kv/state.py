@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from lapse.errors import DatabaseUnavailable, Refused, StoreClosed, Unsupported
 from lapse.kv.clock import StoreClock, end_of
@@ -49,7 +49,6 @@ class State:
         """Those of the present millisecond: a TTL is read once, and its header made once a millisecond."""
         clock.on_advance = self.stamps.clear
         self._durations: dict[TtlLike, Duration] = {}
-        self._lock = threading.Lock()
         self._read_times: dict[object, int] = {}
 
     def check_open(self) -> None:
@@ -128,17 +127,12 @@ class State:
 
     # Snapshots
 
-    def reader_opened(self, read_ms: int) -> Callable[[], None]:
-        """Returns what is to be called when it is closed."""
+    def reader_opened(self, read_ms: int) -> Callable[[], object]:
+        """Returns what is to be called when it is closed. A garbage collection may do so at any moment, in any thread:
+        it takes no lock, which the same thread could hold."""
         reader = object()
-        with self._lock:
-            self._read_times[reader] = read_ms
-
-        def closed() -> None:
-            with self._lock:
-                self._read_times.pop(reader, None)
-
-        return closed
+        self._read_times[reader] = read_ms
+        return partial(self._read_times.pop, reader, None)
 
     @property
     def open_readers(self) -> int:
@@ -147,5 +141,4 @@ class State:
     def cutoff_ms(self) -> tuple[int, int]:
         """What a purge may remove, rows that are expired for the oldest open snapshot or transaction too; and now."""
         now_ms = self.clock.now_ms()
-        with self._lock:
-            return min(now_ms, min(self._read_times.values(), default=now_ms)), now_ms
+        return min([now_ms, *self._read_times.copy().values()]), now_ms
