@@ -18,15 +18,7 @@ from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
-from lapse.kv.keys import (
-    EVERYTHING,
-    NO_ROWS,
-    KeyRange,
-    Rows,
-    check_key,
-    check_value,
-    take_rows,
-)
+from lapse.kv.keys import EVERYTHING, NO_ROWS, KeyRange, Rows, check_key, check_value, take_rows
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
 from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import Row, header

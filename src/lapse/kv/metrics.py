@@ -14,11 +14,7 @@ _FAMILIES: dict[str, tuple[type, str, str]] = {
     "hidden": (Counter, "lapse_kv_hidden_on_read", "Expired rows that a read did not return"),
     "purged": (Counter, "lapse_kv_purged_rows", "Expired rows removed by a purge"),
     "errors": (Counter, "lapse_kv_purge_errors", "Purges that failed"),
-    "backlog": (
-        Gauge,
-        "lapse_kv_backlog_rows",
-        "Expired rows still stored when last looked at, NaN if not known",
-    ),
+    "backlog": (Gauge, "lapse_kv_backlog_rows", "Expired rows still stored when last looked at, NaN if not known"),
     "oldest": (
         Gauge,
         "lapse_kv_oldest_expired_timestamp_seconds",

@@ -32,7 +32,7 @@ class Purge(ABC):
     """How long it waits before it looks again whether the engine has removed files."""
 
     def __init__(self, store: AsyncStore, budget: Budget) -> None:
-        self._store = store
+        self.store = store
         self.state = store.state
         self.budget = budget
         self.is_over = budget.is_over
@@ -52,7 +52,7 @@ class Purge(ABC):
         self.reasons: list[str] = []
 
     async def run(self) -> PurgeResult:
-        store = self._store
+        store = self.store
         before = await store.size()
         if (why := await store.paused()) is not None:
             self.leave_rest(f"purging is paused: {why}; `lapse kv resume` ends that")
@@ -102,7 +102,7 @@ class Purge(ABC):
     async def _fold(self, written: Written) -> Units:
         """What was written is noted in the units before anything else: no later error makes it forgotten. The keys that
         are about to be looked up owe their bytes; a purge that frees bytes keeps no key of a row that expires later."""
-        units = read_units(await self._store.meta_value(stored.UNITS_KEY))
+        units = read_units(await self.store.meta_value(stored.UNITS_KEY))
         before = dict(written.groups), written.is_unknown
         units.fold(written, keys_after_ms=self.now_ms if self.physical else NEVER_MS)
         noted = Units(list(units.all))
@@ -118,7 +118,7 @@ class Purge(ABC):
 
     async def _look_up(self, written: Written) -> None:
         """Rows whose keys are known: nothing else is read."""
-        store = self._store
+        store = self.store
         for number, group in list(written.groups.items()):
             if group.keys is None or group.min_ms > self.now_ms:
                 continue
@@ -176,7 +176,7 @@ class Purge(ABC):
         return self.physical and unit.owed_ms <= self.cutoff_ms
 
     async def _sweep_unit(self, unit: Unit, end: bytes | None) -> list[Unit]:
-        store, builder, expired = self._store, UnitBuilder(unit), list[bytes]()
+        store, builder, expired = self.store, UnitBuilder(unit), list[bytes]()
         self.units_read += 1
         async with store.gate.alone():
             chunks = await store.chunks_now(KeyRange(start=unit.start or None, end=end))
@@ -198,7 +198,7 @@ class Purge(ABC):
     async def _remove(self, keys: list[bytes], seen: int) -> int:
         """Delete what is still expired: a row renewed since it was read stays. `seen` is the store's version if there
         was no other write since; returned is the one after."""
-        store = self._store
+        store = self.store
         async with store.gate.alone():
             if is_changed := store.version() != seen:
                 keys = [key for key, raw in await self._fetch(keys) if is_expired(raw, self.cutoff_ms)]
@@ -208,17 +208,17 @@ class Purge(ABC):
         return seen
 
     async def _fetch(self, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-        found = zip(keys, await self._store.fetch_many(keys), strict=True)
+        found = zip(keys, await self.store.fetch_many(keys), strict=True)
         return [(key, raw) for key, raw in found if raw is not None]
 
     async def save(self, units: list[Unit]) -> None:
-        await self._store.put_meta({stored.UNITS_KEY: pack_units(units)})
+        await self.store.put_meta({stored.UNITS_KEY: pack_units(units)})
 
     async def _spend(self, rows: int) -> None:
         self.purged += rows
         self.budget.rows += rows
         while (pause_s := self.budget.pause_s) > 0:
-            await self._store.sleep(min(pause_s, _LOOK_S))
+            await self.store.sleep(min(pause_s, _LOOK_S))
 
     async def _left(self) -> tuple[int | None, int]:
         """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
@@ -226,7 +226,7 @@ class Purge(ABC):
             return self.held, self.held_since_ms
         if self.is_over():
             return None, NEVER_MS
-        census = await self._store.count()
+        census = await self.store.count()
         return census.expired, census.oldest_ms
 
     async def free_bytes(self) -> Verification | None:
@@ -244,7 +244,7 @@ class Purge(ABC):
                 is_clean = found is None or found.clean
                 self.leave_rest(f"{_UNSEARCHED if is_clean else _STILL_THERE}: {why}")
                 return found
-            await self._store.sleep(self.poll_s)
+            await self.store.sleep(self.poll_s)
 
     # What may go
 

@@ -158,12 +158,10 @@ class AsyncReader(AsyncBlock, ABC):
         check_key(key)
         if self.store.is_mark_due(now_ms := self.read_ms()):
             await self.store.save_mark(now_ms)
-        return self.value_of(key, await self.store.fetch_from(self.handle, key), include_expired)
-
-    def value_of(self, key: bytes, raw: bytes | None, include_expired: bool) -> bytes | None:
-        """At the time of the answer: the row may have expired while the engine looked for it."""
+        raw = await self.store.fetch_from(self.handle, key)
         if raw is None:
             return None
+        # At the time of the answer: the row may have expired while the engine looked for it.
         if self.clock.present().live_from <= raw < LIVE_END and len(raw) >= HEADER_BYTES:
             return raw[VALUE]
         found = self.store.state.visible(key, raw, self.read_ms(), include_expired)

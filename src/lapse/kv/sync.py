@@ -37,12 +37,6 @@ def blocking(open_store: Callable[[], Coroutine[Any, Any, AsyncStore]], runner: 
         raise
 
 
-def _public(inner: Any, name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"a store has no {name!r}", name=name, obj=inner)
-    return getattr(inner, name)
-
-
 def _plain(given: Any) -> Any:
     """A TTL as its own class and time zone say it, before anything is locked."""
     return plain_ttl(given) if isinstance(given, str | timedelta | datetime) else given
@@ -57,7 +51,9 @@ class _Blocking:
         vars(self).update(inner.quick())
 
     def __getattr__(self, name: str) -> Any:
-        found = _public(self._inner, name)
+        if name not in _PUBLIC:
+            raise AttributeError(f"a store has no {name!r}", name=name, obj=self._inner)
+        found = getattr(self._inner, name)
         if not callable(found):
             return found
         return partial(self._end if name in ("close", "rollback") else self._call, found)

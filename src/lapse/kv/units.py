@@ -151,9 +151,6 @@ class Unit:
     owed_ms: int
     rows: int = 0
 
-    def widened(self, min_ms: int) -> Unit:
-        return replace(self, min_ms=min(self.min_ms, min_ms), owed_ms=min(self.owed_ms, min_ms))
-
 
 UNKNOWN = Unit(start=b"", min_ms=0, owed_ms=0)
 """The whole key space, with nothing known about it."""
@@ -171,7 +168,7 @@ class Units:
         """Take in the groups that are ranges, and those with keys that expire after `keys_after_ms`; they are gone from
         `written` then."""
         if written.is_unknown:
-            self.all = [unit.widened(0) for unit in self.all]
+            self.all = [replace(unit, min_ms=0, owed_ms=0) for unit in self.all]
             written.is_unknown = False
         for number, group in list(written.groups.items()):
             if group.keys is None or group.min_ms > keys_after_ms:
@@ -186,8 +183,8 @@ class Units:
             indexes = range(bisect_right(self._starts, group.first) - 1, bisect_right(self._starts, group.last))
         for index in indexes:
             unit = self.all[index]
-            owing = replace(unit, owed_ms=min(unit.owed_ms, group.min_ms))
-            self.all[index] = unit.widened(group.min_ms) if rows else owing
+            min_ms = min(unit.min_ms, group.min_ms) if rows else unit.min_ms
+            self.all[index] = replace(unit, min_ms=min_ms, owed_ms=min(unit.owed_ms, group.min_ms))
 
     def end(self, index: int) -> bytes | None:
         return self._starts[index + 1] if index + 1 < len(self._starts) else None
@@ -237,19 +234,16 @@ def read_units(raw: bytes | None) -> Units:
     """Those of the first version did not say from where rows had been removed: nothing is known then."""
     if not raw or raw[:1] != _UNITS_VERSION:
         return Units([UNKNOWN])
+    units, offset = list[Unit](), 1
     try:
-        return Units(list(_read_units(raw)))
+        while offset < len(raw):
+            (start,), offset = _unpacked(raw, offset, 1)
+            min_ms, owed_ms, rows = _UNIT.unpack_from(raw, offset)
+            offset += _UNIT.size
+            units.append(Unit(start=start, min_ms=min_ms, owed_ms=owed_ms, rows=rows))
     except (ValueError, struct.error) as error:
         raise StoreError("the store's purge units cannot be read") from error
-
-
-def _read_units(raw: bytes) -> Iterator[Unit]:
-    offset = 1
-    while offset < len(raw):
-        (start,), offset = _unpacked(raw, offset, 1)
-        min_ms, owed_ms, rows = _UNIT.unpack_from(raw, offset)
-        offset += _UNIT.size
-        yield Unit(start=start, min_ms=min_ms, owed_ms=owed_ms, rows=rows)
+    return Units(units)
 
 
 def _packed(key: bytes) -> bytes:

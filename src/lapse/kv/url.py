@@ -60,7 +60,7 @@ def parse(text: str) -> StoreUrl:
         return StoreUrl(engine=engine)
     if "://" in rest and not rest.startswith("file://"):
         return _remote(engine, rest)
-    path = rest.removeprefix("file://") if rest.startswith("file://") else rest
+    path = rest.removeprefix("file://")
     while path.startswith("//"):
         path = path[1:]
     if not path.strip() or "\0" in path:

@@ -75,7 +75,11 @@ class Calls:
         if not answer.done():
             self.overdue.add(answer)
             if answer in self._under_way:  # else it has just ended
-                raise self._no_answer()
+                raise DatabaseUnavailable(
+                    f"{self._url}: the engine gave no answer for {self._limit_s:g} s; what it was doing may or may not "
+                    "be done",
+                    hint="does the disk answer? the store can be used once it does; open(..., timeout=) sets the limit",
+                )
             self.overdue.discard(answer)
         return answer.result()
 
@@ -103,12 +107,6 @@ class Calls:
     def wait_at_exit(self) -> None:
         """A call that came back while the interpreter goes down would abort the process."""
         wait(list(self._under_way), _EXIT_S)
-
-    def _no_answer(self) -> DatabaseUnavailable:
-        return DatabaseUnavailable(
-            f"{self._url}: the engine gave no answer for {self._limit_s:g} s; what it was doing may or may not be done",
-            hint="does the disk answer? the store can be used once it does; open(..., timeout=) sets the limit",
-        )
 
 
 _ALL_CALLS: WeakSet[Calls] = WeakSet()

@@ -11,13 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lapse.errors import (
-    DatabaseError,
-    ForeignStore,
-    MissingExtra,
-    NotFound,
-    StoreClosed,
-)
+from lapse.errors import DatabaseError, ForeignStore, MissingExtra, NotFound, StoreClosed
 from lapse.kv.keys import KeyRange
 from lapse.kv.options import Options
 from lapse.kv.reads import RawRow

@@ -7,6 +7,7 @@ oldest first, each over the ones before. A crash in the middle leaves the bucket
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 from lapse.errors import Refused, StoreError
@@ -28,18 +29,14 @@ _BUCKET = "bucket-"
 
 async def open_store(url: StoreUrl, options: Options) -> RocksStore:
     calls = Calls(url, options.timeout_s)
-    with lapse_errors(url):
+    with lapse_errors(url), ExitStack() as opened:
         database = Handle(open_database(url, options, calls), url, calls)
-        try:
-            meta = Handle(database.get_column_family(META_FAMILY), url, calls)
-            try:
-                return await _open(url, options, database, meta, calls)
-            except BaseException:
-                meta.close()
-                raise
-        except BaseException:
-            database.close()
-            raise
+        opened.callback(database.close)
+        meta = Handle(database.get_column_family(META_FAMILY), url, calls)
+        opened.callback(meta.close)
+        store = await _open(url, options, database, meta, calls)
+        opened.pop_all()
+        return store
 
 
 async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle, calls: Calls) -> RocksStore:

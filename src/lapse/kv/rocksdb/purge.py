@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from lapse.kv import format as stored
 from lapse.kv.keys import EVERYTHING, KeyRange
-from lapse.kv.options import Budget
 from lapse.kv.purge import Purge
 from lapse.kv.rocksdb.calls import Handle
 from lapse.kv.rocksdb.engine import load
@@ -33,12 +32,9 @@ Table = dict[str, Any]
 
 
 class RocksPurge(Purge):
+    store: RocksStore
     poll_s = 0.01
-
-    def __init__(self, store: RocksStore, budget: Budget) -> None:
-        super().__init__(store, budget)
-        self.store = store
-        self._rewrites = 0
+    _rewrites = 0
 
     async def rewrite(self) -> None:
         """The engine removes files in a thread of its own: where none is left in use, that is waited for."""

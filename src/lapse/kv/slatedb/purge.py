@@ -33,9 +33,10 @@ class SlatePurge(Purge):
     """By real deletes, which snapshots respect. The engine knows the expiries, too (system clock), and drops expired
     rows when it happens to compact them."""
 
+    store: SlateStore
+
     def __init__(self, store: SlateStore, budget: Budget) -> None:
         super().__init__(store, budget)
-        self.store = store
         self.poll_s = _POLL_S if store.state.url.remote is None else _REMOTE_POLL_S
         self._has_begun = False
         self._others = 0
@@ -96,7 +97,7 @@ class SlatePurge(Purge):
         """Remove files that nothing needs; returns how many checkpoints of other readers keep some."""
         store, path = self.store, self.store.state.url.path
         async with store.gate.alone():
-            await self._tick()
+            await tick(store.handle, store.state.clock.now_ms(), key=meta_key(stored.HEARTBEAT_KEY))
             if self._has_scans() or not await is_quiet(store.admin):
                 return 0  # they still read, or write, files that look like garbage
             others = await drop_compactor_checkpoints(store.admin)
@@ -107,10 +108,6 @@ class SlatePurge(Purge):
 
     def _has_scans(self) -> bool:
         return any(isinstance(view, Scan) and view.is_open for view in list(self.store.views))
-
-    async def _tick(self) -> None:
-        now_ms = self.store.state.clock.now_ms()
-        await tick(self.store.handle, now_ms, key=meta_key(stored.HEARTBEAT_KEY))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
