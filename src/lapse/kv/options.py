@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from typing import TypedDict, Unpack
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lapse.clock import Clock
-from lapse.errors import InvalidValue
+from lapse.errors import ForeignStore, InvalidValue, NotFound
 from lapse.kv.clock import CLOCK_WAIT_S
 from lapse.kv.ttl import Ttl, read_default, read_duration
+from lapse.kv.url import StoreUrl
 from lapse.model.interval import Interval
 
 MergeFunction = Callable[[bytes | None, bytes], bytes]
@@ -75,6 +77,18 @@ def _fixed_ms(value: DurationLike, name: str) -> int:
     if millis is None:
         raise InvalidValue(name, value, "must not have months or years")
     return millis
+
+
+def check_may_create(url: StoreUrl, options: Options, left_by_creation: re.Pattern[str]) -> None:
+    """In a directory there may be the files of a process that was killed while it created a store, and no others."""
+    path = url.path
+    if path is not None and path.is_file():
+        raise ForeignStore(f"{url} is a file, not a store", hint="give the path of a new directory")
+    if options.read_only or not options.create:
+        hint = "check the URL; open() creates a store without read_only=True and create=False"
+        raise NotFound(f"there is no store at {url}", hint=hint)
+    if path is not None and path.is_dir() and not all(left_by_creation.fullmatch(file.name) for file in path.iterdir()):
+        raise ForeignStore(f"{url} is not empty and is not a store", hint="give a new directory")
 
 
 class PurgeLimits(TypedDict, total=False):

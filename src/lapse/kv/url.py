@@ -21,8 +21,6 @@ not find again to collect them."""
 
 _FORMS = "slatedb:/path, slatedb:s3://bucket/prefix, slatedb:memory: or rocksdb:/path"
 
-NO_STORE_HINT = "check the URL; open() creates a store without read_only=True and create=False"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreUrl:

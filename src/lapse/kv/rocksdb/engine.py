@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lapse.errors import DatabaseError, ForeignStore, MissingExtra, NotFound, StoreClosed
+from lapse.errors import DatabaseError, ForeignStore, MissingExtra, StoreClosed
 from lapse.kv.keys import KeyRange
-from lapse.kv.options import Options
+from lapse.kv.options import Options, check_may_create
 from lapse.kv.reads import RawRow
 from lapse.kv.rocksdb.calls import Calls, lapse_errors
-from lapse.kv.url import NO_STORE_HINT, StoreUrl
+from lapse.kv.url import StoreUrl
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
@@ -87,12 +87,7 @@ def open_database(url: StoreUrl, opened: Options, calls: Calls) -> Any:
             raise ForeignStore(f"{url} was not written by Lapse", hint="copy its rows to a new store")
         families = list(dict.fromkeys([*found, META_FAMILY]))
     else:
-        if opened.read_only or not opened.create:
-            raise NotFound(f"there is no store at {url}", hint=NO_STORE_HINT)
-        if path.is_file():
-            raise ForeignStore(f"{path} is a file, not a RocksDB store", hint="give the path of a new directory")
-        if path.is_dir() and not all(_LEFT_BY_CREATION.fullmatch(file.name) for file in path.iterdir()):
-            raise ForeignStore(f"{path} is not empty and is not a RocksDB store", hint="give a new directory")
+        check_may_create(url, opened, _LEFT_BY_CREATION)
     if not opened.read_only:
         calls.wait_for(partial(_touch, path))
     access = rocksdict.AccessType

@@ -14,6 +14,7 @@ import fcntl
 import os
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from ctypes import memmove
 from functools import cache
 from pathlib import Path
@@ -250,26 +251,21 @@ def extractor() -> Any:
 # Files
 
 
-class WriterLock:
-    """Keeps a second writer out of a local store. SlateDB alone would let it in and cut off the first."""
-
-    def __init__(self, url: StoreUrl) -> None:
-        self._file: int | None = None
-        if url.path is None:
-            return
+def lock_for_writing(url: StoreUrl) -> ExitStack:
+    """Keeps a second writer out of a local store, until it is closed. SlateDB alone would let it in and cut off the
+    first."""
+    lock = ExitStack()
+    if url.path is not None:
         url.path.mkdir(parents=True, exist_ok=True)
-        file = url.path / LOCK_FILE
-        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = url.path / LOCK_FILE
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock.callback(os.close, file)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self.release()
-            raise store_locked(url, lock_owner(file)) from error
-
-    def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+            lock.close()
+            raise store_locked(url, lock_owner(path)) from error
+    return lock
 
 
 def remove_half_written(path: Path) -> None:

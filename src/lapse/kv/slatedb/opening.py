@@ -8,36 +8,35 @@ leaves its bucket in the batch that writes it elsewhere: a crash in the middle l
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import re
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, NotFound, Refused
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, Refused
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
-from lapse.kv.options import Options
+from lapse.kv.options import Options, check_may_create
 from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.slatedb import engine
-from lapse.kv.slatedb.engine import SEGMENT, Guarded, Limit, WriterLock, load, meta_key, translate
+from lapse.kv.slatedb.engine import SEGMENT, Guarded, Limit, load, lock_for_writing, meta_key, translate
 from lapse.kv.slatedb.store import SlateStore, Source
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
 from lapse.kv.units import UNKNOWN, pack_units
-from lapse.kv.url import NO_STORE_HINT, StoreUrl, store_locked
+from lapse.kv.url import StoreUrl, store_locked
 
-_LEFT_BY_CREATION = (engine.LOCK_FILE, "manifest", "wal", "compacted", "compactions", "gc")
+_LEFT_BY_CREATION = re.compile(rf"{re.escape(engine.LOCK_FILE)}|manifest|wal|compacted|compactions|gc")
 """What is in a directory after a process was killed while it created a store there."""
 
 
 async def open_store(url: StoreUrl, options: Options) -> SlateStore:
     load()
-    if url.path is not None and url.path.is_file():  # the engine would retry forever
-        raise ForeignStore(f"{url.path} is a file, not a SlateDB store", hint="give the path of a new directory")
-    if url.path is not None and not url.path.parent.is_dir():
-        _check_may_create(url, options)
-        url.path.parent.mkdir(parents=True)
+    if url.path is not None and not url.path.is_dir():  # the engine would retry forever where it is a file
+        check_may_create(url, options, _LEFT_BY_CREATION)
+        url.path.parent.mkdir(parents=True, exist_ok=True)
     try:
         opening = _Opening(url, options)
     except load().Error as error:
@@ -61,7 +60,8 @@ class _Opening:
             return await self._create(segmented=False)
         found, segmented = await self.limit.wait_for(_open_reader(self.place, self.name))
         reader: Any = Guarded(found, self.limit)
-        try:
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(reader.shutdown)
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
             if raw is None:
                 await self._check_unfinished(reader)
@@ -69,26 +69,20 @@ class _Opening:
             else:
                 mark_ms, format = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY))), stored.read_format(raw)
                 if self.options.read_only:
-                    return await self._read_only(format, reader, mark_ms)
+                    store = await self._read_only(format, reader, mark_ms)
+                    opened.pop_all()
+                    return store
                 self._check_clock(format, manifest, mark_ms)
                 self._check_owner(await reader.get(meta_key(stored.OWNER_KEY)))
-        except BaseException:
-            await reader.shutdown()
-            raise
-        await reader.shutdown()
         if format is None:
             return await self._create(segmented=segmented)
         return await self._open_writer(format, segmented=segmented, mark_ms=mark_ms)
 
     async def _create(self, *, segmented: bool) -> SlateStore:
-        url = self.url
-        _check_may_create(url, self.options)
-        found = url.path.iterdir() if url.path is not None and url.path.exists() else ()
-        if any(file.name not in _LEFT_BY_CREATION for file in found):
-            raise ForeignStore(f"{url.path} is not empty and is not a SlateDB store", hint="give a new directory")
+        check_may_create(self.url, self.options, _LEFT_BY_CREATION)
         engine_expiry = self.clock.is_system and not segmented
         format = StoreFormat(
-            engine=url.engine,
+            engine=self.url.engine,
             created_ms=self.clock.now_ms(),
             engine_expiry=engine_expiry,
             segmented=segmented,
@@ -98,7 +92,7 @@ class _Opening:
 
     async def _open_writer(self, format: StoreFormat, *, segmented: bool, mark_ms: int | None) -> SlateStore:
         """`mark_ms` is None for a new store."""
-        lock, handle = WriterLock(self.url), None
+        lock, handle = lock_for_writing(self.url), None
         try:
             builder = load().DbBuilder(self.name, self.place)
             builder.with_settings(engine.settings(self.url))
@@ -115,18 +109,18 @@ class _Opening:
             if handle is not None:
                 with suppress(LapseError):  # the first error is the one to be told
                     await handle.shutdown()
-            lock.release()
+            lock.close()
             raise
 
     async def _read_only(self, format: StoreFormat, reader: Any, mark_ms: int) -> SlateStore:
         if format.bucket_ms:
             raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
         self.clock.start_at(mark_ms)
-        store = self._store(format, reader)
+        store = self._store(format, reader, ExitStack())
         await store.start(is_new=False, mark_ms=mark_ms)
         return store
 
-    def _store(self, format: StoreFormat, handle: Any, lock: WriterLock | None = None) -> SlateStore:
+    def _store(self, format: StoreFormat, handle: Any, lock: ExitStack) -> SlateStore:
         state = State(url=self.url, options=self.options, format=format, clock=self.clock)
         return SlateStore(state=state, handle=handle, admin=self.admin, limit=self.limit, lock=lock)
 
@@ -161,11 +155,6 @@ class _Opening:
                 f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
                 hint="set the system's clock right, or open the store with read_only=True and copy its rows",
             ) from None
-
-
-def _check_may_create(url: StoreUrl, options: Options) -> None:
-    if options.read_only or not options.create:
-        raise NotFound(f"there is no store at {url}", hint=NO_STORE_HINT)
 
 
 async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:

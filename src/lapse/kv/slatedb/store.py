@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import ExitStack
 from itertools import repeat
 from typing import Any
 
@@ -14,7 +15,7 @@ from lapse.kv.base import AsyncStore
 from lapse.kv.keys import RESERVED, KeyRange, Rows, check_key, check_value
 from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import AsyncSnapshot, Chunks, RawRow
-from lapse.kv.slatedb.engine import SEGMENT, Limit, WriterLock, data_files, load, meta_key, new_batch
+from lapse.kv.slatedb.engine import SEGMENT, Limit, data_files, load, meta_key, new_batch
 from lapse.kv.slatedb.purge import SlatePurge, trees
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
@@ -95,7 +96,7 @@ class SlateStore(AsyncStore):
     mark_step_ms = 10_000  # longer than on RocksDB: here every save is an object
     purge_batch_rows = 100
 
-    def __init__(self, *, state: State, handle: Any, admin: Any, limit: Limit, lock: WriterLock | None) -> None:
+    def __init__(self, *, state: State, handle: Any, admin: Any, limit: Limit, lock: ExitStack) -> None:
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
         self.admin = admin
         self.prefix = SEGMENT if state.format.segmented else b""
@@ -226,11 +227,8 @@ class SlateStore(AsyncStore):
         await self.handle.flush()
 
     async def close_engine(self) -> None:
-        try:
+        with self._lock:
             await self.handle.shutdown()
-        finally:
-            if self._lock is not None:
-                self._lock.release()
 
 
 class Source:
