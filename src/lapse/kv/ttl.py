@@ -66,7 +66,10 @@ def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Du
     elif isinstance(value, timedelta):
         if value < timedelta(0):
             raise InvalidValue(name, value, "must not be negative")
-        length = _interval_of(value, name)
+        try:
+            length = Interval(micros=value // _MICROSECOND)
+        except InvalidValue as error:
+            raise InvalidValue(name, value, error.allowed) from None
     else:
         raise InvalidValue(name, value, f"must be a duration, not {type(value).__name__}")
     if not length:
@@ -132,10 +135,3 @@ def instant_ms(moment: datetime, now_ms: int) -> int:
     if millis <= now_ms:
         raise InvalidValue("ttl", moment.isoformat(), f"must be later than now ({from_millis(now_ms).isoformat()})")
     return millis
-
-
-def _interval_of(value: timedelta, name: str) -> Interval:
-    try:
-        return Interval(micros=value // _MICROSECOND)
-    except InvalidValue as error:
-        raise InvalidValue(name, value, error.allowed) from None

@@ -53,7 +53,7 @@ class Calls:
     def __init__(self, url: StoreUrl, limit_s: float) -> None:
         self._url = url
         self._limit_s = limit_s
-        self._under_way: set[Future[Any]] = set()
+        self.under_way: set[Future[Any]] = set()
         self.overdue: set[Future[Any]] = set()
         """Those that were given up and have not ended yet. The store is not used until they have."""
         _ALL_CALLS.add(self)
@@ -62,7 +62,7 @@ class Calls:
         """With `is_over` the call has until then, and None is the answer of one that goes on longer."""
         answer, calls = Future[Any](), [call]
         del call  # a database that could not be closed is closed when nothing refers to it, not even a traceback
-        self._under_way.add(answer)
+        self.under_way.add(answer)
         try:
             threading.Thread(target=self._run, args=(calls, answer), daemon=True).start()
         except RuntimeError:  # no thread can be made any more, as while the interpreter goes down: without a limit then
@@ -74,7 +74,7 @@ class Calls:
         wait([answer], self._limit_s)
         if not answer.done():
             self.overdue.add(answer)
-            if answer in self._under_way:  # else it has just ended
+            if answer in self.under_way:  # else it has just ended
                 raise DatabaseUnavailable(
                     f"{self._url}: the engine gave no answer for {self._limit_s:g} s; what it was doing may or may not "
                     "be done",
@@ -89,7 +89,7 @@ class Calls:
             result = calls.pop()()
         except BaseException as error:
             failure = error.with_traceback(None)
-        self._under_way.discard(answer)
+        self.under_way.discard(answer)
         self.overdue.discard(answer)
         answer.set_exception(failure) if failure is not None else answer.set_result(result)
 
@@ -97,16 +97,12 @@ class Calls:
         """After the calls under way, during which it cannot be closed; if need be later, by a thread that is the last
         to refer to it. Where its last reference goes the engine waits for the disk, and the binding stops all other
         threads."""
-        call = partial(_close_after, list(self._under_way), raw)
+        call = partial(_close_after, list(self.under_way), raw)
         del raw
         try:
             self.wait_for(call)
         finally:
             del call
-
-    def wait_at_exit(self) -> None:
-        """A call that came back while the interpreter goes down would abort the process."""
-        wait(list(self._under_way), _EXIT_S)
 
 
 _ALL_CALLS: WeakSet[Calls] = WeakSet()
@@ -114,8 +110,9 @@ _ALL_CALLS: WeakSet[Calls] = WeakSet()
 
 @atexit.register
 def _wait_for_all() -> None:
+    """A call that came back while the interpreter goes down would abort the process."""
     for calls in list(_ALL_CALLS):
-        calls.wait_at_exit()
+        wait(list(calls.under_way), _EXIT_S)
 
 
 def _close_after(calls: list[Future[Any]], raw: Any) -> None:

@@ -73,7 +73,9 @@ class _Opening:
                     opened.pop_all()
                     return store
                 self._check_clock(format, manifest, mark_ms)
-                self._check_owner(await reader.get(meta_key(stored.OWNER_KEY)))
+                owner = await reader.get(meta_key(stored.OWNER_KEY))
+                if owner and not self.options.take_over:  # nothing else keeps a second writer out of an object store
+                    raise store_locked(self.url, owner.decode(errors="replace"))
         if format is None:
             return await self._create(segmented=segmented)
         return await self._open_writer(format, segmented=segmented, mark_ms=mark_ms)
@@ -130,11 +132,6 @@ class _Opening:
         if await rows.next_batch(1) or self.options.read_only:
             raise ForeignStore(f"{self.url} was not written by Lapse", hint="copy its rows to a new store")
 
-    def _check_owner(self, raw: bytes | None) -> None:
-        """In an object store nothing keeps a second writer out, and it would cut off the first."""
-        if raw and not self.options.take_over:
-            raise store_locked(self.url, raw.decode(errors="replace"))
-
     def _check_clock(self, format: StoreFormat, manifest: Any, mark_ms: int) -> None:
         clock, options = self.clock, self.options
         if format.engine_expiry and not clock.is_system:
@@ -157,20 +154,19 @@ class _Opening:
             ) from None
 
 
-async def _open_reader(place: Any, name: str) -> tuple[Any, bool]:
+async def _open_reader(place: Any, name: str, *, segmented: bool = False) -> tuple[Any, bool]:
     """A reader, and whether the store has segments: the engine says so only by refusing."""
     slatedb = load()
-    for segmented in (False, True):
-        builder = slatedb.DbReaderBuilder(name, place)
-        builder.with_reader_mode(slatedb.ReaderMode.FOLLOW_LATEST())
-        if segmented:
-            builder.with_segment_extractor(engine.extractor())
-        try:
-            return await builder.build(), segmented
-        except slatedb.Error.Invalid as error:
-            if segmented or f'"{engine.EXTRACTOR_NAME}"' not in error.message:
-                raise
-    raise AssertionError("unreachable")
+    builder = slatedb.DbReaderBuilder(name, place)
+    builder.with_reader_mode(slatedb.ReaderMode.FOLLOW_LATEST())
+    if segmented:
+        builder.with_segment_extractor(engine.extractor())
+    try:
+        return await builder.build(), segmented
+    except slatedb.Error.Invalid as error:
+        if segmented or f'"{engine.EXTRACTOR_NAME}"' not in error.message:
+            raise
+    return await _open_reader(place, name, segmented=True)
 
 
 async def _without_buckets(handle: Any, admin: Any, format: StoreFormat) -> StoreFormat:
