@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import timedelta
 
 import pytest
@@ -73,6 +74,26 @@ def test_a_forgotten_snapshot_holds_nothing(store: Store, clock: ManualClock) ->
     store.snapshot()
     clock.advance(HOUR)
     assert store.purge().purged == 1
+
+
+def test_a_purge_does_not_wait_for_a_forgotten_snapshot_that_is_collected_meanwhile(store: Store) -> None:
+    """Wherever in the look at open snapshots the garbage collection runs that closes one."""
+    state, before = store._inner.state, gc.get_threshold()  # type: ignore[attr-defined]
+    try:
+        for allocations in range(1, 20):
+            gc.disable()
+            gc.collect()
+            cycle: list[object] = [store.snapshot()]
+            cycle.append(cycle)
+            del cycle
+            gc.set_threshold(gc.get_count()[0] + allocations)
+            gc.enable()
+            state.cutoff_ms()
+    finally:
+        gc.enable()
+        gc.set_threshold(*before)
+    gc.collect()
+    assert state.open_readers == 0
 
 
 def test_a_closed_snapshot_cannot_be_read(store: Store) -> None:
