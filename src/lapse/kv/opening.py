@@ -13,7 +13,11 @@ from lapse.kv.url import ROCKSDB, StoreUrl, parse
 
 
 def open(url: str, **options: Unpack[OpenOptions]) -> Store:
-    """Open the store at `url`, creating it if need be. `docs/kv.md` says what the options mean."""
+    """Open the store at `url`, creating it if need be.
+
+    `default_ttl` is stored with the database; left out, the stored one stays. `snapshot_lifetime` is fixed when the
+    store is created. With `durable` every write waits until it would survive a crash of the machine.
+    """
     parsed, read = parse(url), Options(**options)
     open_store = _engine(parsed, "opening").open_store
     return blocking(lambda: open_store(parsed, read), Direct() if parsed.engine == ROCKSDB else Runner())
