@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import psycopg
 import pytest
 
+from lapse.catalog import policies
 from lapse.cli.output import Output
 from lapse.cli.preview import show_all
+from lapse.engines.postgres import inspect
 from lapse.errors import PolicyConflict, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from lapse.runner.promise import Health
@@ -304,7 +307,7 @@ def test_leaves_that_cannot_hold_expired_rows_get_no_job(h: Harness, count: int)
 
 def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) -> None:
     taken = []
-    for count in (12, 60):
+    for count in (36, 60):
         _hourly(h, count)
         scheduler = h.db.worker()._scheduler
         assert scheduler.run_once(patient=True).jobs == ()
@@ -314,6 +317,133 @@ def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness) ->
         taken.append(len(statements))
         h.sql("DROP TABLE hours")
     assert taken[0] == taken[1]
+
+
+def _rows_read(h: Harness, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    """What a run of the table reads: statements, rows of the server's catalog, and leaves of Lapse's own."""
+    found: list[int] = []
+    made: list[object] = []
+    read, build = inspect.rows, policies._physical
+
+    def counting(*asked: Any) -> list[dict[str, Any]]:
+        answer = read(*asked)
+        found.append(len(answer))
+        return answer
+
+    def building(row: Any) -> policies.PhysicalTable:
+        made.append(row)
+        return build(row)
+
+    with monkeypatch.context() as patched, counted(h.db) as statements:
+        patched.setattr(inspect, "rows", counting)
+        patched.setattr(policies, "_physical", building)
+        assert h.db.run("hours").deleted == 1
+    return len(statements), sum(found), len(made)
+
+
+def test_a_run_reads_the_leaves_that_may_have_expired_rows_and_no_others(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    for count in (30, 90):
+        _hourly(h, count)
+        h.db.run("hours")
+        h.advance(hours=1)
+        h.insert((1, h.at(hours=-1)), table="hours")
+        taken.append(_rows_read(h, monkeypatch))
+        h.sql("DROP TABLE hours")
+    (statements, found, made), (statements_of_many, found_of_many, made_of_many) = taken
+    assert (found_of_many, made_of_many) == (found, made)
+    assert made < 3 * 8
+    # Questions that are asked once a second, as that for the gauges, may fall into one of the runs.
+    assert statements_of_many <= statements + 4
+
+
+BEHIND = {
+    "other bounds": (
+        "ALTER TABLE hours DETACH PARTITION hours_50; TRUNCATE hours_50;"
+        " ALTER TABLE hours ATTACH PARTITION hours_50 FOR VALUES FROM (MINVALUE) TO ('{past}')"
+    ),
+    "made anew": (
+        "DROP TABLE hours_50; CREATE TABLE hours_50 PARTITION OF hours FOR VALUES FROM (MINVALUE) TO ('{past}')"
+    ),
+    "a swap of names": (
+        "CREATE TABLE older PARTITION OF hours FOR VALUES FROM (MINVALUE) TO ('{past}');"
+        " ALTER TABLE hours_50 RENAME TO newer; ALTER TABLE older RENAME TO hours_50"
+    ),
+    "a new one": "CREATE TABLE older PARTITION OF hours FOR VALUES FROM (MINVALUE) TO ('{past}')",
+    "one that is parted again": (
+        "CREATE TABLE older PARTITION OF hours FOR VALUES FROM (MINVALUE) TO ('{past}') PARTITION BY HASH (id);"
+        " ALTER TABLE hours DETACH PARTITION hours_50;"
+        " ALTER TABLE older ATTACH PARTITION hours_50 FOR VALUES WITH (MODULUS 1, REMAINDER 0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("change", BEHIND)
+def test_what_is_known_of_a_leaf_holds_for_its_bounds_alone(h: Harness, change: str, asked: bool) -> None:
+    _hourly(h, 60)
+    h.db.run()
+    h.db.run()
+    with h.client() as client:
+        for statement in BEHIND[change].format(past=h.now).split(";"):
+            client.exec_driver_sql(statement)
+        client.exec_driver_sql(f"INSERT INTO hours VALUES (1, '{h.now - timedelta(hours=5)}')")
+    h.advance(minutes=0 if asked else 1)
+    assert h.db.run("hours" if asked else None).deleted == 1
+    assert h.ids("hours") == []
+    assert h.db.run("hours").deleted == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_is_known_of_leaves_holds_for_one_policy_alone(h: Harness, asked: bool) -> None:
+    _hourly(h, 60)
+    h.sql("ALTER TABLE hours TTL = ts + INTERVAL 30 DAY")
+    h.insert((1, h.at(hours=1)), (2, h.at(hours=40)), table="hours")
+    h.db.run()
+    h.sql("ALTER TABLE hours TTL = ts + INTERVAL 1 HOUR")
+    h.advance(hours=3)
+    assert h.db.run("hours" if asked else None).deleted == 1
+    assert h.ids("hours") == [2]
+
+
+def test_a_leaf_that_gets_a_policy_of_its_own_is_left_to_it(h: Harness) -> None:
+    _hourly(h, 60)
+    h.insert((1, h.at(hours=50)), table="hours")
+    h.db.run()
+    h.sql("ALTER TABLE hours_50 SET (ttl_expiration_expression = 'ts - INTERVAL 60 HOUR', ttl_grace = '0 seconds')")
+    assert [job.table.name for job in h.db.run().jobs if job.counts.deleted] == ["hours_50"]
+    known = {part.table.partition for health in h.db.health() for part in health.parts}
+    assert len(known) == 60 and "hours_50" not in known
+    h.sql("ALTER TABLE hours_50 RESET (ttl)")
+    h.db.run("hours")
+    assert "hours_50" in {part.table.partition for health in h.db.health() for part in health.parts}
+
+
+@pytest.mark.parametrize("column", ["TIMESTAMPTZ", "TIMESTAMP", "DATE"])
+def test_leaves_are_looked_at_in_time_when_clocks_are_put_back(h: Harness, column: str) -> None:
+    """A run every two hours, around a change of clocks and the end of a month, leaves no expired row."""
+    h.clock.advance(datetime(2026, 10, 29, 6, tzinfo=UTC) - h.now)
+    first = h.now.replace(tzinfo=None) - timedelta(days=31)
+    h.sql(f"CREATE TABLE hours (id BIGINT, ts {column}) PARTITION BY RANGE (ts)")
+    step = timedelta(days=1) if column == "DATE" else timedelta(hours=4)
+    with h.client() as client:
+        for number in range(20):
+            low, high = (f"{first + each * step:%Y-%m-%d %H:%M}" for each in (number, number + 1))
+            client.exec_driver_sql(f"CREATE TABLE p{number} PARTITION OF hours FOR VALUES FROM ('{low}') TO ('{high}')")
+            client.exec_driver_sql(f"INSERT INTO hours VALUES ({number}, '{low}')")
+    h.sql("ALTER TABLE hours TTL = ts + INTERVAL 1 MONTH")
+    h.sql("ALTER TABLE hours SET (ttl_grace = '0 seconds', ttl_guard = off, ttl_time_zone = 'America/New_York')")
+    h.sql("CREATE TABLE whole (id BIGINT, ts TIMESTAMPTZ)".replace("TIMESTAMPTZ", column))
+    h.sql("INSERT INTO whole SELECT * FROM hours")
+    h.sql("ALTER TABLE whole TTL = ts + INTERVAL 1 MONTH")
+    h.sql("ALTER TABLE whole SET (ttl_grace = '0 seconds', ttl_guard = off, ttl_time_zone = 'America/New_York')")
+    for _ in range(40):
+        h.db.run()
+        assert h.ids("hours") == h.ids("whole")
+        h.advance(hours=2)
+    assert len(h.ids("hours")) < 20
 
 
 @pytest.mark.parametrize("by_hash", [True, False])

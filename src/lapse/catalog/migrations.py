@@ -200,6 +200,10 @@ def _archive(connection: Connection) -> None:
         _create(connection, table)
 
 
+def _bounds(connection: Connection) -> None:
+    _add_columns(connection, schema.table.c.bounds)
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     where = _catalog_schema(connection)
@@ -254,5 +258,6 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     7: _holds,
     8: _ledger,
     9: _archive,
+    10: _bounds,
 }
 """Version → what leads to the next one."""

@@ -15,11 +15,13 @@ from sqlalchemy import (
     RowMapping,
     Update,
     bindparam,
+    case,
     delete,
     exists,
     insert,
     or_,
     select,
+    tuple_,
     union,
     update,
 )
@@ -27,6 +29,7 @@ from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog import ledger
 from lapse.catalog.schema import Instant, job, policy, policy_version, rate, table
+from lapse.engines.values import LeafChanges
 from lapse.errors import Retryable
 from lapse.model.archive import file_url
 from lapse.model.blocked import BlockCode
@@ -76,7 +79,8 @@ class StoredPolicy:
 class PhysicalTable:
     """`blocked` is why no job can run, until one could; `blocked_reason` is a sentence with what to do about it.
 
-    `failures` counts the attempts since then. At `clean_at` its bounds alone said that no row of it had expired.
+    `failures` counts the attempts since then. Up to `clean_at`, which may be to come, its bounds alone say that no row
+    of it has expired; `bounds` is the engine's mark of these, where it has one.
     """
 
     id: int
@@ -90,6 +94,7 @@ class PhysicalTable:
     blocked_since: datetime | None = None
     failures: int = 0
     clean_at: datetime | None = None
+    bounds: str | None = None
 
     def name_in(self, table: TableName) -> TableName:
         """The physical table's name, as a part of the table that the policy is for."""
@@ -101,10 +106,18 @@ _POLICIES = select(policy).order_by(policy.c.schema_name, policy.c.table_name)
 _TABLES = select(table).order_by(table.c.table_id)
 _WANTED = table.c.table_id == bindparam("wanted_id")
 _THESE = _POLICIES.where(policy.c.policy_id.in_(bindparam("wanted", expanding=True)))
-_THEIRS = _TABLES.where(table.c.policy_id.in_(bindparam("wanted", expanding=True)))
+_NOW = bindparam("now", type_=Instant)
+# Those that are due are never left out.
+_IS_OPEN = or_(
+    table.c.clean_at.is_(None),
+    table.c.clean_at <= _NOW,
+    table.c.next_run_at.is_(None),
+    table.c.next_run_at <= _NOW,
+)
+_THEIRS = _TABLES.where(table.c.policy_id.in_(bindparam("wanted", expanding=True)), _IS_OPEN)
+_ANY_OF_THEM = _TABLES.where(table.c.policy_id == bindparam("wanted_policy")).limit(1)
 _FROM_COMMENTS = _POLICIES.where(policy.c.source == COMMENT)
 _NAMED = _POLICIES.where(policy.c.table_name.in_(bindparam("wanted", expanding=True)))
-_NOW = bindparam("now", type_=Instant)
 _IN_GRACE = select(policy.c.policy_id).where(policy.c.grace_until > _NOW)
 _HELD = select(policy.c.policy_id).where(policy.c.held.is_not(None))
 _PARTITIONED = select(table.c.policy_id).where(table.c.partition_name != "").distinct()
@@ -162,10 +175,18 @@ def policies_named(connection: Connection, tables: Collection[TableName]) -> lis
     return [_policy(row) for row in connection.execute(_NAMED, {"wanted": list(names)}).mappings()]
 
 
-def find_tables(connection: Connection, policy_ids: Collection[int]) -> list[PhysicalTable]:
-    """The physical tables of these policies."""
-    chunks = _chunks(policy_ids)
-    return [_physical(row) for some in chunks for row in connection.execute(_THEIRS, {"wanted": some}).mappings()]
+def find_tables(connection: Connection, policy_ids: Collection[int], now: datetime) -> list[PhysicalTable]:
+    """The physical tables of these policies, but for those that are known to hold no expired row for a while."""
+    return [
+        _physical(row)
+        for some in _chunks(policy_ids)
+        for row in connection.execute(_THEIRS, {"wanted": some, "now": now}).mappings()
+    ]
+
+
+def any_table(connection: Connection, policy_id: int) -> list[PhysicalTable]:
+    """One of a policy's physical tables, whatever is known of it."""
+    return [_physical(row) for row in connection.execute(_ANY_OF_THEM, {"wanted_policy": policy_id}).mappings()]
 
 
 def waiting_policies(connection: Connection, now: datetime, *, after_grace: bool, changing: bool) -> set[int]:
@@ -306,6 +327,33 @@ def sync_tables(connection: Connection, policy_id: int, leaves: Sequence[TableNa
     return list_tables(connection, policy_id)
 
 
+def write_changes(connection: Connection, policy_id: int, changes: LeafChanges, now: datetime) -> None:
+    """Make the physical tables of a policy those that exist now, where the engine has compared them.
+
+    A leaf that was known to be clean for longer, with other bounds, is looked at now, as a new one is.
+    """
+    if changes.new:
+        keys = ("policy_id", "partition_schema", "partition_name", "bounds")
+        made = sorted((leaf.partition_schema or "", leaf.partition or "", mark) for leaf, mark in changes.new.items())
+        connection.execute(insert(table), [dict(zip(keys, (policy_id, *each), strict=True)) for each in made])
+    if changes.marks:
+        marks = [{"wanted_id": key, "mark": mark, "now": now} for key, mark in sorted(changes.marks.items())]
+        connection.execute(_MARK, marks)
+    for gone in _chunks(changes.gone):
+        connection.execute(delete(table).where(table.c.table_id.in_(gone)))
+
+
+_MARK = (
+    update(table)
+    .where(_WANTED)
+    .values(
+        bounds=bindparam("mark"),
+        clean_at=case((table.c.clean_at > _NOW, _NOW), else_=table.c.clean_at),
+        next_run_at=case((table.c.clean_at > _NOW, _NOW), else_=table.c.next_run_at),
+    )
+)
+
+
 def add_tables(connection: Connection, policy_id: int, leaves: Collection[TableName]) -> None:
     """The physical tables of a policy that has none yet."""
     _insert_tables(connection, policy_id, {(leaf.partition_schema or "", leaf.partition or "") for leaf in leaves})
@@ -366,11 +414,18 @@ def is_current(connection: Connection, stored: StoredPolicy) -> bool:
 def pass_over(
     connection: Connection, due: Sequence[PhysicalTable], *, clean_at: datetime, next_run_at: datetime
 ) -> None:
-    """Tables that were due and have nothing to delete, by what is known without a look at their rows."""
+    """Tables that fall due and have nothing to delete until `clean_at`, by what is known without a look at their rows.
+
+    Those that another worker has found with other bounds meanwhile stay as they are.
+    """
     values = {"clean_at": clean_at, "next_run_at": next_run_at} | dict.fromkeys(("blocked", "blocked_since", "trouble"))
-    for ids in _chunks({physical.id for physical in due}):
-        is_due = or_(table.c.next_run_at.is_(None), table.c.next_run_at <= clean_at)
-        connection.execute(update(table).where(table.c.table_id.in_(ids), is_due).values(failures=0, **values))
+    known = {physical.id: physical.bounds for physical in due}
+    for ids in _chunks(known):
+        marked = [(each, mark) for each in ids if (mark := known[each]) is not None]
+        same = tuple_(table.c.table_id, table.c.bounds).in_(marked) if marked else table.c.bounds.is_(None)
+        falls_due = or_(table.c.next_run_at.is_(None), table.c.next_run_at <= clean_at)
+        changed = update(table).where(table.c.table_id.in_(ids), same, falls_due)
+        connection.execute(changed.values(failures=0, **values))
 
 
 def block_table(
@@ -529,6 +584,7 @@ def _physical(row: RowMapping) -> PhysicalTable:
         blocked_since=row["blocked_since"],
         failures=row["failures"],
         clean_at=row["clean_at"],
+        bounds=row["bounds"],
     )
 
 

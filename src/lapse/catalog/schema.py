@@ -32,7 +32,7 @@ from sqlalchemy.event import listen
 
 from lapse.model.ledger_keys import SECRET_BYTES
 
-VERSION = 10
+VERSION = 11
 """Grows with every change of these tables; see `migrations`."""
 
 LARGEST_ID = 2**63 - 1
@@ -172,6 +172,7 @@ table = Table(
     Column("partition_schema", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("next_run_at", Instant),
     Column("clean_at", Instant),
+    Column("bounds", String(WORD_LENGTH)),
     Column("statistics", Text),
     # `blocked_reason` in the code.
     Column("trouble", Text),

@@ -34,6 +34,7 @@ from lapse.engines.values import (
     Expiring,
     Footprint,
     Gauge,
+    LeafChanges,
     Place,
     Stray,
     Survey,
@@ -305,6 +306,13 @@ class Engine(ABC):
         """Their names alone, which may be much cheaper."""
         return [leaf.name for leaf in self.leaves(connection, table)]
 
+    def leaf_changes(
+        self, connection: Connection, table: Table, *, policy_id: int, version: int, now: datetime
+    ) -> LeafChanges | None:
+        """How the leaves of a partitioned table differ from what the catalog knows of them under this version of its
+        policy, compared by the server; None where the engine cannot, and for tables without partitions."""
+        return None
+
     def leaf(self, connection: Connection, table: Table, name: TableName) -> Table | None:
         """One leaf partition; None if the table has no such."""
         return next((leaf for leaf in self.leaves(connection, table) if leaf.name == name), None)
@@ -563,12 +571,21 @@ class Engine(ABC):
         self, connection: Connection, declared: BoundPolicy, cutoff: datetime, found: Condition
     ) -> Path: ...
 
-    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
-        """Leaves of a table that cannot hold an expired row, by their bounds alone, in a fixed number of statements.
+    def clean_leaves(
+        self,
+        connection: Connection,
+        declared: BoundPolicy,
+        names: Sequence[TableName],
+        cutoff: datetime,
+        *,
+        until: datetime,
+    ) -> dict[TableName, datetime]:
+        """Those of these leaves of a table that cannot hold a row that has expired at the cutoff, by their bounds
+        alone, in a fixed number of statements; and how long each cannot, up to `until`, while it keeps its bounds.
 
         There may be more of them.
         """
-        return frozenset()
+        return {}
 
     @abstractmethod
     def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
@@ -701,6 +718,7 @@ __all__ = [
     "Expiring",
     "Footprint",
     "Gauge",
+    "LeafChanges",
     "Place",
     "Stray",
     "Survey",

@@ -246,10 +246,18 @@ class NativeFirst(Engine):
         return super().choose_path(connection, declared, cutoff, found)
 
     @_reading_tables
-    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
+    def clean_leaves(
+        self,
+        connection: Connection,
+        declared: BoundPolicy,
+        names: Sequence[TableName],
+        cutoff: datetime,
+        *,
+        until: datetime,
+    ) -> dict[TableName, datetime]:
         if self._serving(connection, declared.table):
-            return frozenset()
-        return super().unexpired_leaves(connection, declared, cutoff)
+            return {}
+        return super().clean_leaves(connection, declared, names, cutoff, until=until)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         if _is_chosen(target):

@@ -230,6 +230,25 @@ class Consequences:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeafChanges:
+    """How the leaves of a table differ from what the catalog knows of them, by its ids.
+
+    A mark changes with the bounds of a leaf, at any level, and with the policy: `new` are leaves the catalog does not
+    know, with theirs, `marks` those that have another one now. `open` are all others that may hold expired rows. It
+    `hides` more of them, which hold none for a while.
+    """
+
+    new: Mapping[TableName, str | None]
+    gone: frozenset[int]
+    marks: Mapping[int, str]
+    open: frozenset[int]
+    hides: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.gone or self.marks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
     """What the engine's own counters say about a table, all its partitions together; None where it does not tell.
 

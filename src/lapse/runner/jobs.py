@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ MISSED_BEATS = 2
 """An owner that has been silent for this many heartbeat intervals is taken for dead."""
 
 
+CLEAN_FOR = tuple(timedelta(hours=hours) for hours in (1, 2, 4, 8, 16, 24))
+"""A leaf whose bounds say that it cannot hold an expired row for one of these is not looked at for so long, unless it
+gets other bounds or its policy is changed."""
 TASK_FAILURES = 3
 """Errors in a row, other than those that waiting cures, after which a task fails its job."""
 TASK_BACKOFF_SECONDS, MAX_TASK_BACKOFF_SECONDS = 1.0, 60.0
@@ -419,13 +423,18 @@ class JobKeeper(Describer):
 
     def without_expired(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable]
-    ) -> tuple[list[PhysicalTable], datetime]:
-        """Those of a policy's leaves that cannot hold an expired row now, and when that was asked. Raises Blocked."""
+    ) -> list[tuple[PhysicalTable, datetime]]:
+        """Those of a policy's leaves that cannot hold an expired row now, and how long they cannot. Raises Blocked."""
+        names = [part.name_in(stored.table) for part in parts]
         with self._engine.connection() as connection:
             self.armed(connection, stored)
             now = self._engine.now(connection)
-            names = self._engine.unexpired_leaves(connection, self.declared(connection, stored), now)
-        return [part for part in parts if part.name_in(stored.table) in names], now
+            declared, until = self.declared(connection, stored), now + CLEAN_FOR[-1]
+            found = self._engine.clean_leaves(connection, declared, names, now, until=until)
+        # Few different times, so that they are written down together.
+        steps = [now, *(now + step for step in CLEAN_FOR)]
+        known = ((part, found[name]) for part, name in zip(parts, names, strict=True) if name in found)
+        return [(part, steps[max(0, bisect_right(steps, end) - 1)]) for part, end in known]
 
     @retried
     def block(self, stored: StoredPolicy, physical: PhysicalTable, blocked: Blocked, *, always: bool) -> Job | None:

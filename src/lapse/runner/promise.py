@@ -86,7 +86,7 @@ def behind(policy: Policy, *, watermark: datetime, now: datetime) -> float:
 
 def promise(facts: Facts) -> Promise:
     known = [facts.last.clean.cutoff] if facts.last.clean else []
-    known += [facts.physical.clean_at] if facts.physical.clean_at else []
+    known += [min(facts.physical.clean_at, facts.now)] if facts.physical.clean_at else []
     watermark = max(known, default=facts.stored.created_at)
     lateness, within = _times(facts.stored.policy, watermark, facts.now)
     found = _halted(facts)
@@ -150,7 +150,8 @@ def _running(facts: Facts, *, is_late: bool) -> _Judgement:
         return Health.LATE, BlockCode.GRACE if grace else None, grace or _why_late(facts)
     if grace:
         return Health.ON_TIME, BlockCode.GRACE, grace
-    if job is None and ended is None and facts.is_due and not facts.has_workers:
+    is_new = job is None and ended is None and facts.physical.clean_at is None
+    if is_new and facts.is_due and not facts.has_workers:
         return Health.BLOCKED, BlockCode.NO_WORKER, "no job has run yet and no worker is running; lapse worker URL"
     return Health.ON_TIME, None, None
 

@@ -16,6 +16,7 @@ from lapse.catalog import Catalog, meta, migrations, policies, workers
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.pulse import Pulse, has_old_rows, read_outset, read_pulse
+from lapse.engines.base import LeafChanges
 from lapse.errors import Blocked, DatabaseUnavailable, LapseError, Locked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus, Task
@@ -220,7 +221,7 @@ class Scheduler:
             # Read again where one was given: the guard or a comment may have changed it.
             found = policies.find_policies(connection, wanted)
             tables: dict[int, list[PhysicalTable]] = {}
-            for physical in policies.find_tables(connection, wanted):
+            for physical in policies.find_tables(connection, wanted, now):
                 tables.setdefault(physical.policy_id, []).append(physical)
             forgets = self._has_old_rows(connection, now, current)
         self._tell_held(found)
@@ -344,18 +345,19 @@ class Scheduler:
         """The jobs of one policy that are due, why others of its tables get none, and the task that was claimed."""
         if round_.patient and stored.grace_until is not None and round_.now < stored.grace_until:
             return [], [], None
-        parts = round_.parts(stored)
+        parts, hides = round_.parts(stored), False
         try:
             if round_.asked is not None or self._is_stale(stored, parts, round_):
-                parts = self._sync(stored, parts)
+                parts, hides = self._sync(stored, parts, round_)
             due = [physical for physical in parts if round_.is_due(physical)]
             reasons = dict.fromkeys((physical.id for physical in due), _blocker(stored, round_))
             free = [physical for physical in due if reasons[physical.id] is None]
-            clean = self._pass_over(stored, free, round_) if len(free) > FEW_LEAVES else frozenset()
+            is_large = len(free) > FEW_LEAVES or (hides and free)
+            clean = self._pass_over(stored, free, round_) if is_large else frozenset()
             left, due, free = ([each for each in some if each.id not in clean] for some in (parts, due, free))
             held = stored.held if stored.policy.guard else None
             if free:
-                held = self._guard.blocker(stored, left, some=bool(clean))
+                held = self._guard.blocker(stored, left, some=hides or bool(clean))
         except DatabaseUnavailable:
             raise
         except Exception as error:
@@ -405,15 +407,19 @@ class Scheduler:
     @retried
     def _pass_over(self, stored: StoredPolicy, due: Sequence[PhysicalTable], round_: _Round) -> frozenset[int]:
         """Ids of the leaves among these whose bounds say that no row has expired: they get neither plan nor job."""
-        clean, now = self._keeper.without_expired(stored, due)
+        clean = self._keeper.without_expired(stored, due)
         if round_.asked is not None and len(clean) == len(due):
             # A person who asks for a run gets a job that says that there was nothing to do.
             clean = clean[1:]
         if clean:
+            until: dict[datetime, list[PhysicalTable]] = {}
+            for physical, end in clean:
+                until.setdefault(end, []).append(physical)
             with self._catalog.writing(durable=False) as connection:
-                next_at = next_run(stored.policy, round_.settings, after=now)
-                policies.pass_over(connection, clean, clean_at=now, next_run_at=next_at)
-        return frozenset(physical.id for physical in clean)
+                for end, some in sorted(until.items()):
+                    next_at = next_run(stored.policy, round_.settings, after=end)
+                    policies.pass_over(connection, some, clean_at=end, next_run_at=next_at)
+        return frozenset(physical.id for physical, _ in clean)
 
     def _is_untouched(self, physical: PhysicalTable) -> bool:
         with self._catalog.reading() as connection:
@@ -450,15 +456,34 @@ class Scheduler:
         return (due and not stored.policy.pause) or monotonic() - looked_at > SYNC_SECONDS
 
     @retried
-    def _sync(self, stored: StoredPolicy, known: list[PhysicalTable]) -> list[PhysicalTable]:
-        leaves = self._leaves(stored)
+    def _sync(
+        self, stored: StoredPolicy, known: list[PhysicalTable], round_: _Round
+    ) -> tuple[list[PhysicalTable], bool]:
+        """The physical tables of a policy that may hold expired rows, and whether it has others."""
+        leaves = self._leaves(stored, round_.now)
         self._synced_at[stored.id] = monotonic()
+        if isinstance(leaves, LeafChanges):
+            return self._follow(stored, known, leaves, round_), leaves.hides
         if {physical.name_in(stored.table) for physical in known} == set(leaves):
-            return known
+            return known, False
         with self._catalog.writing() as connection:
-            return policies.sync_tables(connection, stored.id, leaves)
+            return policies.sync_tables(connection, stored.id, leaves), False
 
-    def _leaves(self, stored: StoredPolicy) -> list[TableName]:
+    def _follow(
+        self, stored: StoredPolicy, known: list[PhysicalTable], changes: LeafChanges, round_: _Round
+    ) -> list[PhysicalTable]:
+        if changes:
+            with self._catalog.writing() as connection:
+                policies.write_changes(connection, stored.id, changes, round_.now)
+        if changes or {physical.id for physical in known} != changes.open:
+            with self._catalog.reading() as connection:
+                known = policies.find_tables(connection, {stored.id}, round_.now)
+        if known or round_.asked is None:
+            return known
+        with self._catalog.reading() as connection:
+            return policies.any_table(connection, stored.id)
+
+    def _leaves(self, stored: StoredPolicy, now: datetime) -> list[TableName] | LeafChanges:
         """Of the policy's table; the table itself where it is plain, or gone: its job says so."""
         engine = self._catalog.engine
         with engine.connection() as connection:
@@ -467,6 +492,9 @@ class Scheduler:
             except Blocked:
                 return [stored.table]
             catalog = self._catalog.bind(connection)
+            changes = engine.leaf_changes(connection, table, policy_id=stored.id, version=stored.version, now=now)
+            if changes is not None:
+                return changes
             return policy_leaves(engine, connection, table, lambda: policies.policy_tables(catalog) - {stored.table})
 
     @staticmethod

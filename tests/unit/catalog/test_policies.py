@@ -96,7 +96,7 @@ def test_many_policies_are_found_in_several_statements(connection: Connection, m
     tables = [physical for stored in made for physical in tabled(connection, stored)]
     wanted = {stored.id for stored in made[:-1]} | {4711}
     assert {stored.id for stored in policies.find_policies(connection, wanted)} == wanted - {4711}
-    assert policies.find_tables(connection, wanted) == tables[:-1]
+    assert policies.find_tables(connection, wanted, NOW) == tables[:-1]
     assert policies.find_policies(connection, []) == []
 
 

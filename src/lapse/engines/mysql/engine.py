@@ -556,11 +556,21 @@ class MysqlEngine(Engine):
         return Reader(self._read_pools, number, staleness.approximate_seconds)
 
     @looking
-    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
+    def clean_leaves(
+        self,
+        connection: Connection,
+        declared: BoundPolicy,
+        names: Sequence[TableName],
+        cutoff: datetime,
+        *,
+        until: datetime,
+    ) -> dict[TableName, datetime]:
         if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
-            return frozenset()
+            return {}
         found = condition.own(self.condition(connection, declared, cutoff))
-        return partitions.unexpired(connection, declared.table.name, found)
+        clean = partitions.unexpired(connection, declared.table.name, found)
+        # Nothing tells cheaply whether a leaf has other bounds the next time.
+        return {name: cutoff for name in names if name in clean}
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:

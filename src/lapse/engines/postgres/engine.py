@@ -29,6 +29,7 @@ from lapse.engines.base import (
     Expiring,
     Footprint,
     Gauge,
+    LeafChanges,
     Place,
     Survey,
     TableComment,
@@ -327,6 +328,14 @@ class PostgresEngine(Engine):
     def leaves(self, connection: Connection, table: Table) -> list[Table]:
         return partitions.leaves(connection, table)
 
+    def leaf_changes(
+        self, connection: Connection, table: Table, *, policy_id: int, version: int, now: datetime
+    ) -> LeafChanges | None:
+        if table.kind is not TableKind.PARTITIONED:
+            return None
+        with self._looking(connection):
+            return partitions.changes(connection, table, policy_id=policy_id, version=version, now=now)
+
     def leaf_names(self, connection: Connection, table: Table) -> list[TableName]:
         if table.kind is not TableKind.PARTITIONED:
             return [table.name]
@@ -551,12 +560,20 @@ class PostgresEngine(Engine):
             return None
         return Reader(self._standbys, staleness.approximate_seconds)
 
-    def unexpired_leaves(self, connection: Connection, declared: BoundPolicy, cutoff: datetime) -> frozenset[TableName]:
+    def clean_leaves(
+        self,
+        connection: Connection,
+        declared: BoundPolicy,
+        names: Sequence[TableName],
+        cutoff: datetime,
+        *,
+        until: datetime,
+    ) -> dict[TableName, datetime]:
         if declared.table.kind is not TableKind.PARTITIONED or declared.policy.partitions:
-            return frozenset()
+            return {}
         found = condition.own(self.condition(connection, declared, cutoff))
         with self._looking(connection):
-            return partitions.unexpired(connection, declared.table, found)
+            return partitions.clean(connection, declared.table, names, found, cutoff, until=until)
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:

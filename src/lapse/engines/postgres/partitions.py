@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -11,7 +12,8 @@ from sqlalchemy import Connection
 from lapse.engines.postgres import bounds, inspect, partition_state
 from lapse.engines.postgres.bounds import Bound, Value
 from lapse.engines.postgres.condition import Condition
-from lapse.engines.postgres.names import literal, own_name, relation
+from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, own_name, quote, relation
+from lapse.engines.values import LeafChanges
 from lapse.errors import Unsupported
 from lapse.model.table import Table, TableKind, TableName
 
@@ -31,14 +33,15 @@ _ABOVE = """
       LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
      ORDER BY above.number"""
 
-# Everything below a table, what is nearest to it first, with what the table right above is partitioned by.
-_BELOW = """
-    WITH RECURSIVE tree AS (
-         SELECT i.inhrelid AS relid, i.inhparent AS parent, 1 AS depth
-           FROM pg_catalog.pg_inherits i WHERE i.inhparent = %(root)s::oid AND NOT i.inhdetachpending
-          UNION ALL
-         SELECT i.inhrelid, i.inhparent, tree.depth + 1
-           FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid AND NOT i.inhdetachpending),
+# Some leaves and everything above them, with what the table right above each is partitioned by.
+_UPWARDS = """
+    WITH RECURSIVE upwards AS (
+         SELECT i.inhrelid AS relid, i.inhparent AS parent
+           FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) AS wanted (name)
+           JOIN pg_catalog.pg_inherits i ON i.inhrelid = pg_catalog.to_regclass(wanted.name) AND NOT i.inhdetachpending
+          UNION
+         SELECT i.inhrelid, i.inhparent
+           FROM upwards JOIN pg_catalog.pg_inherits i ON i.inhrelid = upwards.parent AND NOT i.inhdetachpending),
          above AS (
          SELECT p.partrelid, p.partstrat::text AS strategy, p.partnatts AS columns, a.attname AS column,
                 pg_catalog.format_type(b.oid, NULL) AS type,
@@ -49,14 +52,48 @@ _BELOW = """
            LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
            LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
            LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
-          WHERE p.partrelid IN (SELECT parent FROM tree))
-    SELECT c.oid, c.relname, n.nspname, c.relkind::text = 'r' AS is_leaf, tree.parent, above.strategy, above.columns,
+          WHERE p.partrelid IN (SELECT parent FROM upwards))
+    SELECT c.oid, c.relname, n.nspname, c.relkind::text = 'r' AS is_leaf, upwards.parent, above.strategy, above.columns,
            above.column, above.type, above.usual, pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound
-      FROM tree
-      JOIN pg_catalog.pg_class c ON c.oid = tree.relid
+      FROM upwards
+     CROSS JOIN LATERAL (SELECT * FROM pg_catalog.pg_class WHERE oid = upwards.relid OFFSET 0) c
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      JOIN above ON above.partrelid = tree.parent
-     ORDER BY tree.depth"""
+      JOIN above ON above.partrelid = upwards.parent"""
+
+# A mark is made of what each table on the way down to a leaf is a part of, and which part: a partition key never
+# changes, and no bound without that text. Neither is read here, which would open every leaf. Of those that are known
+# to be clean, and are what they were, nothing is told but that there are some.
+_CHANGES = f"""
+    WITH RECURSIVE tree AS (
+         SELECT %(root)s::oid AS relid, 'p'::pg_catalog."char" AS kind, %(version)s::int8 AS mark,
+                NULL::name AS relname, 0::oid AS namespace
+          UNION ALL
+         SELECT c.oid, c.relkind,
+                pg_catalog.hashtextextended((tree.relid || ' ' || c.relpartbound::text) COLLATE "C", tree.mark),
+                c.relname, c.relnamespace
+           FROM tree
+           JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relid AND NOT i.inhdetachpending
+           JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+          WHERE tree.kind = 'p'),
+         found AS MATERIALIZED (
+         SELECT tree.relname, n.nspname, tree.mark::text AS mark,
+                CASE WHEN n.nspname = %(schema)s THEN '' ELSE n.nspname::text END COLLATE "C" AS schema
+           FROM tree JOIN pg_catalog.pg_namespace n ON n.oid = tree.namespace
+          WHERE tree.kind = 'r'
+            AND (n.nspname::text, tree.relname::text)
+                NOT IN (SELECT schema_name::text, table_name::text FROM {CATALOG_SCHEMA}.lapse_policy)),
+         known AS MATERIALIZED (
+         SELECT table_id, bounds,
+                partition_schema::text COLLATE "C" AS schema, partition_name::text COLLATE "C" AS name,
+                clean_at > %(now)s AND next_run_at > %(now)s AS is_clean
+           FROM {CATALOG_SCHEMA}.lapse_table WHERE policy_id = %(policy)s)
+    SELECT found.relname, found.nspname, found.mark, known.*,
+           (SELECT pg_catalog.count(*) FROM known WHERE is_clean) AS clean
+      FROM found FULL JOIN known ON known.name = found.relname::text COLLATE "C" AND known.schema = found.schema
+     WHERE (known.is_clean AND known.bounds = found.mark) IS NOT TRUE"""
+
+CLOCKS_GO_BACK = "4 hours"
+"""Later values on a wall clock expire earlier by less than this where it is put back."""
 
 _RANGE = """
     SELECT a.attname AS column FROM pg_catalog.pg_partitioned_table p
@@ -130,30 +167,84 @@ def begins_later(connection: Connection, leaf: TableName, found: Condition) -> b
     )
 
 
-def unexpired(connection: Connection, table: Table, found: Condition) -> frozenset[TableName]:
+def changes(connection: Connection, table: Table, *, policy_id: int, version: int, now: datetime) -> LeafChanges:
+    asked = {"root": table.id, "schema": table.name.schema, "policy": policy_id, "version": version, "now": now}
+    # Those that a job has detached and not yet dropped are still the table's.
+    detached = {_below(table.name, own) for own in partition_state.detached_from(connection, table.name)}
+    rows = inspect.rows(connection, _CHANGES, asked)
+    new: dict[TableName, str | None] = {}
+    gone: set[int] = set()
+    marks: dict[int, str] = {}
+    left: set[int] = set()
+    for row in rows:
+        key = row["table_id"]
+        if key is None:
+            new[_below(table.name, TableName(str(row["relname"]), str(row["nspname"])))] = row["mark"]
+            continue
+        name = TableName(table.name.name, table.name.schema, str(row["name"]), str(row["schema"]) or None)
+        is_detached = name in detached
+        detached.discard(name)
+        if row["relname"] is None:
+            (left if is_detached else gone).add(key)
+        elif row["bounds"] != row["mark"]:
+            marks[key] = str(row["mark"])
+        else:
+            left.add(key)
+    new |= dict.fromkeys(detached - new.keys(), None)
+    hides = not rows or rows[0]["clean"] > sum(bool(row["is_clean"]) for row in rows)
+    return LeafChanges(new=new, gone=frozenset(gone), marks=marks, open=frozenset(left), hides=hides)
+
+
+def clean(
+    connection: Connection,
+    table: Table,
+    names: Sequence[TableName],
+    found: Condition,
+    cutoff: datetime,
+    *,
+    until: datetime,
+) -> dict[TableName, datetime]:
     """Leaves whose lower bound on the expiry column, at any level above them, is above the threshold."""
-    own = inspect.relation_row(connection, table.name)
-    if own is None or found.column is None or found.threshold is None:
-        return frozenset()
-    below = inspect.rows(connection, _BELOW, {"root": own["oid"]})
-    lows = {row["oid"]: low for row in below if (low := _low(row, found)) is not None}
-    later: set[tuple[str, str]] = set()
+    if found.column is None or found.threshold is None:
+        return {}
+    rows = inspect.rows(connection, _UPWARDS, {"names": [relation(own_name(name)) for name in names]})
+    lows = {row["oid"]: low for row in rows if (low := _low(row, found)) is not None}
+    ends: dict[tuple[str, str], datetime] = {}
     for kind in {kind for kind, _ in lows.values()}:
-        asked = (
-            "SELECT low FROM pg_catalog.unnest(%(lows)s::pg_catalog.text[]) AS low"
-            f" WHERE low::{kind} OPERATOR(pg_catalog.>) {found.threshold.replace('%', '%%')}"
-        )
-        texts = {text for each, text in lows.values() if each == kind}
-        later |= {(kind, str(row["low"])) for row in inspect.rows(connection, asked, {"lows": sorted(texts)})}
-    unexpired_below: set[int] = set()
-    for row in below:
-        if row["parent"] in unexpired_below or lows.get(row["oid"]) in later:
-            unexpired_below.add(row["oid"])
-    return frozenset(
-        _below(table.name, TableName(str(row["relname"]), str(row["nspname"])))
-        for row in below
-        if row["is_leaf"] and row["oid"] in unexpired_below
-    )
+        texts = sorted({text for each, text in lows.values() if each == kind})
+        asked = {"lows": texts, "cutoff": cutoff, "until": until}
+        ends |= {(kind, row["low"]): row["ends"] for row in inspect.rows(connection, _later(kind, found), asked)}
+    above = {row["oid"]: row["parent"] for row in rows}
+    cleared: dict[TableName, datetime] = {}
+    for row in rows:
+        way = _way(row["oid"], above)
+        later = [ends[lows[step]] for step in way if step in lows and lows[step] in ends]
+        if row["is_leaf"] and later and str(above[way[-1]]) == table.id:
+            cleared[_below(table.name, TableName(str(row["relname"]), str(row["nspname"])))] = max(later)
+    return cleared
+
+
+def _way(oid: int, above: Mapping[int, int]) -> list[int]:
+    """From a leaf to the part right below the table at the top."""
+    way = [oid]
+    while (parent := above[way[-1]]) in above:
+        way.append(parent)
+    return way
+
+
+def _later(kind: str, found: Condition) -> str:
+    """SQL: those of the values `lows` that have not expired, and when each does: no row of a leaf does before."""
+    assert found.column is not None and found.threshold is not None
+    text = "lapse_low" if found.column != "lapse_low" else "lapse_text"
+    threshold, instant = (sql.replace("%", "%%") for sql in (found.threshold, found.instant))
+    column = quote(found.column).replace("%", "%%")
+    earliest = f"coalesce(({instant}) - interval '{CLOCKS_GO_BACK}', %(cutoff)s)"
+    return f"""
+        SELECT {text} AS low,
+               GREATEST(%(cutoff)s, LEAST(%(until)s, {earliest})) AS ends
+          FROM (SELECT given.low AS {text}, given.low::{kind} AS {column}
+                  FROM pg_catalog.unnest(%(lows)s::pg_catalog.text[]) AS given (low)) AS lapse_row
+         WHERE {column} OPERATOR(pg_catalog.>) {threshold}"""
 
 
 def _low(row: Mapping[str, Any], found: Condition) -> tuple[str, str] | None:

@@ -20,15 +20,16 @@ FEW_DEAD_ROWS = 10_000
 RARE_DAYS = 2.0
 """Autovacuum should come at least this often; the settings that are advised bring it every day."""
 
-# What a table does not set for itself it has from the server; the upper limit is new in PostgreSQL 18.
+# What a table does not set for itself it has from the server; the upper limit is new in PostgreSQL 18. The view of
+# these counters reads every table there is.
 _STATE = """
-    SELECT s.n_live_tup AS live, s.n_dead_tup AS dead, greatest(s.last_autovacuum, s.last_vacuum) AS cleaned_at,
+    SELECT pg_stat_get_live_tuples(c.oid) AS live, pg_stat_get_dead_tuples(c.oid) AS dead,
+           greatest(pg_stat_get_last_autovacuum_time(c.oid), pg_stat_get_last_vacuum_time(c.oid)) AS cleaned_at,
            o.running, current_setting('autovacuum')::boolean AS on_server,
            least(o.threshold + o.scale_factor * greatest(c.reltuples, 0), nullif(o.max_threshold, -1)) AS due_at,
            asked.name
       FROM unnest(%(names)s::text[]) AS asked (name)
       JOIN pg_catalog.pg_class c ON c.oid = to_regclass(asked.name)
-      JOIN pg_catalog.pg_stat_user_tables s ON s.relid = c.oid
      CROSS JOIN LATERAL (
            SELECT current_setting('autovacuum')::boolean
                     AND coalesce((own.it->>'autovacuum_enabled')::boolean, true) AS running,
