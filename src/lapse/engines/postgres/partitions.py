@@ -80,8 +80,8 @@ _CHANGES = f"""
                 CASE WHEN n.nspname = %(schema)s THEN '' ELSE n.nspname::text END COLLATE "C" AS schema
            FROM tree JOIN pg_catalog.pg_namespace n ON n.oid = tree.namespace
           WHERE tree.kind = 'r'
-            AND (n.nspname::text, tree.relname::text)
-                NOT IN (SELECT schema_name::text, table_name::text FROM {CATALOG_SCHEMA}.lapse_policy)),
+            AND NOT EXISTS (SELECT 1 FROM {CATALOG_SCHEMA}.lapse_policy
+                             WHERE schema_name = n.nspname::text AND table_name = tree.relname::text)),
          known AS MATERIALIZED (
          SELECT table_id, bounds,
                 partition_schema::text COLLATE "C" AS schema, partition_name::text COLLATE "C" AS name,
