@@ -290,14 +290,14 @@ def test_a_worker_is_told_of_requests_by_the_look_it_takes_anyway(stage: Stage) 
     with Lapse(stage.url("keeper")) as db:
         db.catalog.install()
         worker = db.worker()
-        scheduler, (desk,) = worker._scheduler, worker.others
+        scheduler, (requests,) = worker._scheduler, worker.others
         for _ in range(2):
             worker.look(lambda tick: None)
-        assert (scheduler.knows_requests, scheduler.has_requests, desk.pause()) == (True, False, TOLD_SECONDS)
+        assert (scheduler.knows_requests, scheduler.has_requests, requests.pause()) == (True, False, TOLD_SECONDS)
         _psql(stage, "keeper", "SELECT lapse_ttl.preview('events', 'created_at', '30 days')")
         worker.look(lambda tick: None)
-        assert (scheduler.has_requests, desk._woken.is_set()) == (True, True)
-        desk.run_once()
+        assert (scheduler.has_requests, requests._woken.is_set()) == (True, True)
+        requests.run_once()
         assert [state for _, state, _ in _answers(stage, "keeper")] == ["done"]
         worker.look(lambda tick: None)
         assert not scheduler.has_requests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
@@ -67,3 +68,28 @@ def test_eight_clients_and_two_workers(h: Harness) -> None:
         db.execute("ALTER TABLE events SET (ttl_expiration_expression = 'ts', ttl_delete_batch_size = 100)")
         db.execute(f"INSERT INTO events SELECT n, now() - interval '1 hour' FROM generate_series(1, {ROWS}) n")
         run_among([PostgresClient(h.url, number) for number in range(CLIENTS)], (db, second))
+
+
+def test_a_job_that_begins_waits_for_a_change_of_its_policy_without_the_rows_of_its_tables(h: Harness) -> None:
+    """What changes a policy locks its row first and those of its tables then. In the other order the two would wait for
+    each other, and the server would refuse one of them."""
+    h.events()
+    h.insert((1, h.at(days=-2)), (2, h.at()))
+    # The first run writes down that it may.
+    assert h.db.run("events").deleted == 1
+    h.insert((3, h.at(days=-2)))
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(h.url) as changing, psycopg.connect(h.url) as watching:
+        watching.autocommit = True
+        # Less than the server takes to see that two wait for each other.
+        changing.execute("SET lock_timeout = '300ms'")
+        changing.execute("UPDATE lapse_ttl.lapse_policy SET grace_until = NULL")
+        run = pool.submit(h.db.run, "events")
+        deadline = time.monotonic() + 30
+        while watching.execute(waiting).fetchone() == (0,):
+            assert not run.done() and time.monotonic() < deadline
+            time.sleep(0.01)
+        changing.execute("UPDATE lapse_ttl.lapse_table SET statistics = statistics")
+        changing.commit()
+        assert run.result(30).deleted == 1
+    assert h.ids() == [2]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lapse.app.policyfile import Plan, PolicyFile, Problem
     from lapse.app.preview import Preview
     from lapse.app.receivers import Receiver
-    from lapse.app.requests import RequestDesk
+    from lapse.app.requests import RequestService
     from lapse.metrics import Metrics
     from lapse.runner.events import Listener
     from lapse.runner.jobs import JobKeeper
@@ -306,7 +306,7 @@ class Lapse(Observer):
         if not self.engine.features.client_requests:
             return
         try:
-            self._desk().run_once()
+            self._requests().run_once()
         except (CatalogMissing, NotPermitted) as error:
             log.debug("requests: %s", error.message)
 
@@ -319,15 +319,15 @@ class Lapse(Observer):
 
         services: list[Service] = [self.notifier(receivers)] if receivers else []
         if self.engine.features.client_requests:
-            services.append(self._desk())
+            services.append(self._requests())
         worker = Worker(self.catalog, listener, gate_sql=self._gate_sql, services=services)
         self._controller = worker.controller
         return worker
 
-    def _desk(self) -> RequestDesk:
-        from lapse.app.requests import RequestDesk
+    def _requests(self) -> RequestService:
+        from lapse.app.requests import RequestService
 
-        return RequestDesk(self.catalog, self._control, self.preview)
+        return RequestService(self.catalog, self._control, self.preview)
 
     def notifier(self, receivers: Sequence[Receiver]) -> Notifier:
         """Tells `receivers` what needs a person; `run_once` does so once."""

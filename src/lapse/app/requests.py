@@ -31,7 +31,7 @@ from lapse.runner.service import REQUESTS, Service
 
 LOOK_SECONDS = 2.0
 TOLD_SECONDS = 30.0
-"""Where the worker looks by itself whether there are any, every second, and wakes the desk."""
+"""Where the worker looks by itself whether there are any, every second, and wakes the service."""
 DONE, REFUSED = "done", "refused"
 ARGUMENTS: Mapping[str, Sequence[str]] = {
     "set_ttl": ("column", "after", "options"),
@@ -48,7 +48,7 @@ ARGUMENTS: Mapping[str, Sequence[str]] = {
 log = logging.getLogger("lapse.worker")
 
 
-class RequestDesk(Service):
+class RequestService(Service):
     name = REQUESTS
     seconds = LOOK_SECONDS
 

@@ -405,8 +405,8 @@ def _take(never: bool) -> Update:
 
 
 def is_current(connection: Connection, stored: StoredPolicy) -> bool:
-    """Does the policy say what it did when it was read, and are the same rows held? Asked once its table was taken:
-    what changes later waits for that transaction and ends the job. Read with a lock, so that it is the newest."""
+    """Does the policy say what it did when it was read, and are the same rows held? Read with a lock, so that it is the
+    newest: what changes later waits for the transaction that creates the job, and ends the job."""
     now = connection.execute(_VERSIONS, {"wanted_policy": stored.id}).one_or_none()
     return now is not None and tuple(now) == (stored.version, stored.hold_version)
 

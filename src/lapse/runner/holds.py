@@ -136,10 +136,10 @@ class Holder:
     def _begin_anew(
         self, connection: Connection, stored: StoredPolicy, terms: Sequence[HeldTerm], reason: str, now: datetime
     ) -> None:
+        holds.tell_policy(connection, stored, terms, now)
         for part in policies.list_tables(connection, stored.id):
             policies.set_next_run(connection, part.id, now)
         self._manager.end_jobs(connection, stored, reason)
-        holds.tell_policy(connection, stored, terms, now)
 
     def _rearm(self, connection: Connection, before: StoredPolicy, *, checks: bool) -> None:
         """What the database itself keeps of the policy, and the columns by which its table is known, follow.

@@ -161,13 +161,14 @@ class JobKeeper(Describer):
         ends_grace: bool,
         claims: bool,
     ) -> Begun:
+        # The policy's row before its tables', as in everything else that locks both: no two wait for each other.
+        if ends_grace and stored.grace_until is not None:
+            policies.end_grace(connection, stored.id)
+        if not policies.is_current(connection, stored):
+            raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
         due = next_run(stored.policy, current, after=plan.cutoff)
         if not policies.take_table(connection, physical, due, is_clean=not plan.ranges):
             raise JobExists(f"another worker has taken table {stored.table}")
-        if not policies.is_current(connection, stored):
-            raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
-        if ends_grace and stored.grace_until is not None:
-            policies.end_grace(connection, stored.id)
         before = stored_jobs.before(connection, physical.id)
         name, shape = physical.name_in(stored.table), fingerprint(plan.declared)
         if not plan.ranges:

@@ -283,7 +283,7 @@ class Worker:
                 on_round(tick)
                 self._handover.announce_round()
                 left_over = tick.left_over
-            self._tell_desk()
+            self._tell_requests()
             self._exports.look()
             self._failures = 0
             self._outage.over()
@@ -306,7 +306,7 @@ class Worker:
         self._failures += 1
         return min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
 
-    def _tell_desk(self) -> None:
+    def _tell_requests(self) -> None:
         """Requests are looked for with the pulse, where that can be."""
         for service in self.others:
             if service.name == REQUESTS:

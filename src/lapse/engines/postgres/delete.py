@@ -42,7 +42,7 @@ CHANCE_MS = 10
 """How long the first attempt waits for a row that another session has locked."""
 CAREFUL_MS = 200
 """How long a careful one waits: only the table itself, and rows that a cascade reaches, can make it."""
-CAREFUL_STEPS = 20
+SKIP_LOCKED_STEPS = 20
 """Steps that stay careful after a lock was met."""
 
 QUERY_CANCELED = "57014"
@@ -151,7 +151,7 @@ class PostgresDeleter(InterruptibleDeleter):
         super().__init__()
         self._work = work
         self._cursor = work.cursor
-        self._careful_steps = 0
+        self._skip_locked_steps = 0
         self._trip = inf
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
@@ -162,15 +162,15 @@ class PostgresDeleter(InterruptibleDeleter):
 
     def _attempt(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch:
         try:
-            if self._careful_steps:
-                self._careful_steps -= 1
+            if self._skip_locked_steps:
+                self._skip_locked_steps -= 1
                 return self._skip_locked(connection, limit, checkpoint)
             try:
                 return self._optimistic(connection, limit, checkpoint)
             except DBAPIError as error:
                 if sqlstate(error.orig) != LOCK_NOT_AVAILABLE:
                     raise
-            self._careful_steps = CAREFUL_STEPS
+            self._skip_locked_steps = SKIP_LOCKED_STEPS
             return self._skip_locked(connection, limit, checkpoint)
         except DBAPIError as error:
             code = sqlstate(error.orig)
