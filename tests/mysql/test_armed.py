@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 
 from lapse.app import Lapse
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.mysql.delete import KeyDeleter
+from lapse.engines.mysql.delete import MysqlDeleter
 from lapse.engines.mysql.server import table_ids
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus
@@ -176,6 +176,42 @@ def test_a_rebuild_in_the_middle_of_a_job_is_no_trouble(
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 100)
 
 
+def _declare_with_the_oldest_at_both_ends(h: Harness, db: Lapse) -> None:
+    """Followed along an index, the first batch takes every row that the table is known by."""
+    db.execute(f"CREATE TABLE events ({COLUMNS}, KEY (ts)) TTL = ts + INTERVAL 1 DAY")
+    db.execute("ALTER TABLE events SET (ttl_guard = 'off', ttl_delete_batch_size = 40, ttl_adaptive = 'off')")
+    db.execute(
+        f"INSERT INTO events (id, ts) SELECT seq, if(seq <= 20 OR seq > 1980, {h.at(days=-3)},"
+        f" if(seq BETWEEN 101 AND 110, {h.at(days=-2)}, {h.at()})) FROM {numbers(2000)}"
+    )
+    db.execute("ANALYZE TABLE events")
+
+
+REBUILT_BESIDE_OTHER_WORK = "CREATE TABLE x (id INT); DROP TABLE x; ALTER TABLE events FORCE"
+
+
+def test_a_rebuild_after_the_batch_that_took_every_row_the_table_was_known_by(
+    h: Harness, server: MariadbServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Lapse(url, clock=h.clock) as db:
+        _declare_with_the_oldest_at_both_ends(h, db)
+        _after_a_batch(monkeypatch, lambda: _behind_its_back(h, server, REBUILT_BESIDE_OTHER_WORK, url))
+        job = db.run("events").jobs[0]
+        assert (job.status, job.reason, job.counts.deleted, job.counts.batches) == (JobStatus.FINISHED, None, 50, 2)
+
+
+def test_a_rebuild_after_the_run_that_took_every_row_the_table_was_known_by(
+    h: Harness, server: MariadbServer, url: str
+) -> None:
+    with Lapse(url, clock=h.clock) as db:
+        _declare_with_the_oldest_at_both_ends(h, db)
+        assert db.run("events").deleted == 50
+        _behind_its_back(h, server, REBUILT_BESIDE_OTHER_WORK, url)
+        h.advance(days=2)
+        job = db.run("events").jobs[0]
+        assert (job.status, job.reason, job.counts.deleted) == (JobStatus.FINISHED, None, 1950)
+
+
 def test_a_trigger_dropped_in_the_middle_of_a_job_stops_it(
     h: Harness, server: MariadbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,16 +231,16 @@ def test_a_trigger_dropped_in_the_middle_of_a_job_stops_it(
 
 
 def _after_a_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    step = KeyDeleter.step
+    step = MysqlDeleter.step
     done: list[object] = []
 
-    def acting(self: KeyDeleter, limit: int, checkpoint: Checkpoint) -> Batch:
+    def acting(self: MysqlDeleter, limit: int, checkpoint: Checkpoint) -> Batch:
         batch = step(self, limit, checkpoint)
         if not done and batch.deleted:
             done.append(action())
         return batch
 
-    monkeypatch.setattr(KeyDeleter, "step", acting)
+    monkeypatch.setattr(MysqlDeleter, "step", acting)
 
 
 def test_a_restart_changes_the_incarnation_and_nothing_else(backend: MariadbBackend) -> None:

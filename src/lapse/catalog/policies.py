@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, lru_cache
@@ -484,6 +484,13 @@ def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: s
         update(policy)
         .where(policy.c.policy_id == policy_id)
         .values(armed=armed, fingerprint=fingerprint, disarmed=None)
+    )
+
+
+def renew_armed(connection: Connection, policy_id: int, armed: str, *, known: Iterable[str]) -> None:
+    """The same table is known by something else from now on, unless the policy was armed with another one meanwhile."""
+    connection.execute(
+        update(policy).where(policy.c.policy_id == policy_id, policy.c.armed.in_(list(known))).values(armed=armed)
     )
 
 

@@ -125,7 +125,8 @@ class Batch:
     otherwise undeletable, `skipped` were locked by other sessions. `cursor` is where to go on. `locked_seconds` is how
     long the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at
     work, which is what more rows make longer; for `read_seconds` before it rows were looked for. `noted` are the keys
-    of the deleted rows, where they are to be recorded.
+    of the deleted rows, where they are to be recorded. `armed` is what the policy is armed with from now on, where
+    that is told by rows, which the batch may have deleted.
     """
 
     examined: int = 0
@@ -139,6 +140,7 @@ class Batch:
     busy_seconds: float = 0.0
     read_seconds: float = 0.0
     noted: Noted | None = None
+    armed: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from lapse.errors import Blocked, Drift, LapseError, NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.table import TableName
 from lapse.runner.policy_manager import bound_to, fingerprint, load_bound
+from lapse.runner.retry import retried
 
 DESCRIBED_SECONDS = 1.0
 """What a table looks like is asked once for finding its partitions, its guard, its plan and its first tasks, which
@@ -37,6 +38,7 @@ class Describer:
         self._catalog = catalog
         self._engine = catalog.engine
         self._described: dict[tuple[int, TableName], _Described] = {}
+        self._renewed: dict[int, str] = {}
 
     def look_again(self) -> None:
         """Forget what tables looked like."""
@@ -115,3 +117,14 @@ class Describer:
                 policies.set_armed(writing, stored.id, armed, stored.fingerprint)
         described.armed = armed
         return armed
+
+    @retried
+    def renew_armed(self, stored: StoredPolicy, armed: str, *, known: str) -> None:
+        """A batch of a job that knew the table by `known` has deleted what it, or another one here, knew it by."""
+        before = {known, self._renewed.get(stored.id, known)}
+        with self._catalog.writing(durable=False) as connection:
+            policies.renew_armed(connection, stored.id, armed, known=before)
+        self._renewed[stored.id] = armed
+        described = self._described.get((stored.id, stored.table))
+        if described is not None and described.armed in before:
+            described.armed = armed

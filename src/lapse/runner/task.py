@@ -93,6 +93,7 @@ class TaskRunner:
         self._listener = listener
         self._slots = slots
         self._target = target
+        self._armed = target.armed
         self._limiter = Limiter(catalog)
         self._stop = Event()
         self._deleter: Deleter | None = None
@@ -191,6 +192,9 @@ class TaskRunner:
         self._locks.over(self.job.table)
         self._locks.over(None)
         self._progress = replace(self._advanced(batch), pause_reason=None)
+        if batch.armed is not None and batch.armed != self._armed:
+            self._keeper.renew_armed(self.stored, batch.armed, known=self._armed)
+            self._armed = batch.armed
         self._spend(worked=seconds, locked=batch.locked_seconds)
         if batch.deleted and self._before_isolating is not None:
             self._sizer.size, self._before_isolating = self._before_isolating, None

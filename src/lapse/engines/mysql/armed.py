@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -127,7 +127,7 @@ def arm(connection: Connection, declared: BoundPolicy) -> str:
     return Armed(
         columns=found,
         key=table.key,
-        rows=witnesses(connection, table, found),
+        rows=witnesses(connection, table, found, key_walk(connection, table)),
         looks={server.identity(connection): seen},
         parts=_parts(connection, table.name, names),
     ).text()
@@ -153,7 +153,7 @@ def check(connection: Connection, table: Table, text: str) -> str | None:
     found = columns(connection, table.name, then.names)
     refuse_other_columns(connection, table, then, found)
     is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
-    rows = {} if is_fresh and then.rows else witnesses(connection, table, then.columns)
+    rows = {} if is_fresh and then.rows else witnesses(connection, table, then.columns, key_walk(connection, table))
     parts = _parts(connection, table.name, then.names)
     if rows or parts is not None:
         found = columns(connection, table.name, then.names)
@@ -199,17 +199,19 @@ class Watch:
         connection: Connection,
         declared: BoundPolicy,
         text: str,
+        walk: Walk,
         *,
         columns_as_well: bool,
     ) -> None:
-        """`columns_as_well`: on MySQL not every ALTER changes the time."""
+        """`walk` is along the table's key. `columns_as_well`: on MySQL not every ALTER changes the time."""
         self._declared = declared
         self._name = declared.table.name.whole
         self._text = text
         self._columns_as_well = columns_as_well
         self._server = server.identity(connection)
         self._path: str | None = None
-        self._key: tuple[str, Walk | None] | None = None
+        self._walk: Walk | None = walk
+        self._lasting: str | None = None
         self._armed = Armed.read(text) if text else None
 
     def confirm(self, connection: Connection) -> None:
@@ -254,6 +256,24 @@ class Watch:
             self._refuse_other_parts(connection)
         self._text = check(connection, table, self._text) or self._text
         self._armed = Armed.read(self._text)
+        self._walk = key_walk(connection, table)
+
+    def renew(self, connection: Connection) -> str:
+        """The text to keep from now on, in the transaction of a batch, after its delete, which may have taken every row
+        that the table was known by."""
+        if self._armed is None or not self._armed.rows:
+            return self._text
+        if self._lasting is None or not self._has_its_rows(connection, self._lasting):
+            self._lasting = self._has_its_rows(connection)
+        if self._lasting is None:
+            found = witnesses(connection, self._table, self._armed.columns, self._walk)
+            self._armed = replace(self._armed, rows=found)
+            self._text = self._armed.text()
+        return self._text
+
+    @property
+    def _table(self) -> Table:
+        return replace(self._declared.table, name=self._name)
 
     def _is_the_one(self, connection: Connection, known: Look) -> bool:
         """A table of that time of creation, which is no proof.
@@ -267,14 +287,15 @@ class Watch:
         self._path = self._path or server.path_of(connection, self._name)
         return bool(set(server.table_ids(connection, self._name, self._path).values()) & set(known.ids.values()))
 
-    def _has_its_rows(self, connection: Connection) -> bool:
-        """Asked where the time of creation and the columns are what they were, and so is the key: no other one could
-        be made without changing the time."""
+    def _has_its_rows(self, connection: Connection, key: str | None = None) -> str | None:
+        """The key of one that is there, or this one where it is.
+
+        Asked where the time of creation and the columns are what they were, and so is the key: no other one could be
+        made without changing the time.
+        """
         assert self._armed is not None
-        table = replace(self._declared.table, name=self._name)
-        if self._key is None or self._key[0] != self._text:
-            self._key = self._text, _walk(connection, table)
-        return _has_one_of(connection, table, self._armed, self._key[1], self._armed.columns)
+        wanted = self._armed.rows if key is None else [key]
+        return _one_of(connection, self._table, self._armed, wanted, self._walk, self._armed.columns)
 
 
 def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | None = None) -> Look:
@@ -380,9 +401,10 @@ def _words(found: Sequence[Sequence[object]]) -> str:
     return ", ".join(f"{name} {kind} at position {position}" for name, position, kind in found)
 
 
-def witnesses(connection: Connection, table: Table, read: Sequence[Sequence[object]]) -> dict[str, str]:
+def witnesses(
+    connection: Connection, table: Table, read: Sequence[Sequence[object]], walk: Walk | None
+) -> dict[str, str]:
     """Some rows from both ends of the key, which is cheap to read and the same on every replica."""
-    walk = _walk(connection, table)
     if walk is None:
         return {}
     found: dict[str, str] = {}
@@ -404,23 +426,32 @@ def witnesses(connection: Connection, table: Table, read: Sequence[Sequence[obje
 def _still_there(connection: Connection, table: Table, then: Armed) -> bool:
     """Is one of the rows that were seen then in this table, with the same times?"""
     read = columns(connection, table.name, then.names)
-    return len(read) >= len(then.names) and _has_one_of(connection, table, then, _walk(connection, table), read)
-
-
-def _has_one_of(
-    connection: Connection, table: Table, then: Armed, walk: Walk | None, read: Sequence[Sequence[object]]
-) -> bool:
-    if walk is None or not then.rows or list(then.key) != list(table.key):
+    if len(read) < len(then.names):
         return False
-    wanted = [keys.decode(key, walk) for key in then.rows]
+    return _one_of(connection, table, then, then.rows, key_walk(connection, table), read) is not None
+
+
+def _one_of(
+    connection: Connection,
+    table: Table,
+    then: Armed,
+    wanted: Iterable[str],
+    walk: Walk | None,
+    read: Sequence[Sequence[object]],
+) -> str | None:
+    """The first of the keys `wanted` whose row is there with the same times."""
+    wanted = list(wanted)
+    if walk is None or not wanted or list(then.key) != list(table.key):
+        return None
     rows = connection.exec_driver_sql(
         f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
-        f"{walk.hint()} WHERE {walk.equal(wanted)}"
+        f"{walk.hint()} WHERE {walk.equal([keys.decode(key, walk) for key in wanted])}"
     )
-    return any(then.rows.get(keys.encode(tuple(row)[1:])) == str(row[0]) for row in rows)
+    found = {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
+    return next((key for key in wanted if key in found and found[key] == then.rows.get(key)), None)
 
 
-def _walk(connection: Connection, table: Table) -> Walk | None:
+def key_walk(connection: Connection, table: Table) -> Walk | None:
     if not table.key:
         return None
     try:

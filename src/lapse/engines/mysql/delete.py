@@ -74,6 +74,9 @@ class Watch(Protocol):
     def confirm(self, connection: Connection) -> None:
         """In the transaction of a batch, after its first statement. Raises Changed, or Blocked."""
 
+    def renew(self, connection: Connection) -> str:
+        """In the same transaction, after rows were deleted: what the table is armed as from now on."""
+
     def look_again(self, connection: Connection, table: Table) -> None:
         """Outside of a batch, after Changed. Raises Blocked."""
 
@@ -321,7 +324,8 @@ class MysqlDeleter(KeysetDeleter):
             noted = self._note(found, deleted)
             held = self._count_left(connection, found) if deleted < len(found) else 0
             self._trust()
-            batch = replace(batch, selected=len(found), deleted=deleted, held=held, noted=noted)
+            armed = self._renewed(connection, deleted)
+            batch = replace(batch, selected=len(found), deleted=deleted, held=held, noted=noted, armed=armed)
             checkpoint(connection, batch)
         return batch
 
@@ -362,7 +366,10 @@ class MysqlDeleter(KeysetDeleter):
                 # Those that something refers to were not asked for.
                 held, skipped = held + max(skipped - locked, 0), min(skipped, locked)
             self._trust()
-            batch = replace(batch, selected=len(found), deleted=deleted, held=held, skipped=skipped, noted=noted)
+            armed = self._renewed(connection, deleted)
+            batch = replace(
+                batch, selected=len(found), deleted=deleted, held=held, skipped=skipped, noted=noted, armed=armed
+            )
             checkpoint(connection, batch)
         return batch
 
@@ -396,6 +403,9 @@ class MysqlDeleter(KeysetDeleter):
         with closing(connection.exec_driver_sql(f"{last} RETURNING {self._plan.key.selected}")) as told:
             found = told.cursor.fetchall()
         return moved([*counts, len(found)]), noter.noted(found)
+
+    def _renewed(self, connection: Connection, deleted: int) -> str | None:
+        return (self._watch.renew(connection) or None) if deleted else None
 
     def _confirm_archive(self, connection: Connection, rows: int) -> None:
         """Takes as long for one row as for many, so it is not counted as work."""
@@ -518,6 +528,7 @@ class KeyDeleter(MysqlDeleter):
                     done=done,
                     busy_seconds=busy,
                     noted=noted,
+                    armed=self._renewed(connection, deleted),
                 )
                 if deleted:
                     checkpoint(connection, batch)
@@ -568,7 +579,8 @@ class KeyDeleter(MysqlDeleter):
         self._confirm_archive(connection, deleted)
         held = int(connection.exec_driver_sql(plan.count_kept()).scalar_one()) if deleted < found else 0
         self._trust()
-        return replace(batch, selected=found, deleted=deleted, held=held, busy_seconds=busy)
+        armed = self._renewed(connection, deleted)
+        return replace(batch, selected=found, deleted=deleted, held=held, busy_seconds=busy, armed=armed)
 
     def _edge(self, connection: Connection, window: int) -> tuple[Key | None, list[str]]:
         """The last key of the window, None where the range ends before; and the condition for rows up to there."""

@@ -647,7 +647,7 @@ class MysqlEngine(Engine):
             connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
             self._refuse_unlogged_archive(target.declared)
             confirm = archive.confirmation(connection, target.declared)
-            watch = self._watch(connection, target)
+            watch = self._watch(connection, target, walk)
             reader = self._reader(connection, target.declared)
         how: dict[str, Any] = {
             "connect": connect,
@@ -689,8 +689,9 @@ class MysqlEngine(Engine):
                 hint="leave it out of the URL of workers that archive",
             )
 
-    def _watch(self, connection: Connection, target: Target) -> Watch:
-        return armed.Watch(connection, target.declared, target.armed, columns_as_well=not self.flavour.is_mariadb)
+    def _watch(self, connection: Connection, target: Target, walk: Walk) -> Watch:
+        as_well = not self.flavour.is_mariadb
+        return armed.Watch(connection, target.declared, target.armed, walk, columns_as_well=as_well)
 
     def _look_again(self, watch: Watch, name: TableName) -> None:
         with self.connection() as connection:

@@ -28,6 +28,7 @@ from lapse.engines.mysql import (
 from lapse.engines.mysql.compaction import Compactor
 from lapse.engines.mysql.delete import Watch
 from lapse.engines.mysql.engine import MysqlEngine
+from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.tidb_native import Tidb
 from lapse.engines.native import Native, NativeFirst, Verdict
 from lapse.errors import Blocked
@@ -209,9 +210,9 @@ class NativeMysqlEngine(NativeFirst, MysqlEngine):
             )
         return checked
 
-    def _watch(self, connection: Connection, target: Target) -> Watch:
+    def _watch(self, connection: Connection, target: Target, walk: Walk) -> Watch:
         if not self.flavour.is_tidb:
-            return super()._watch(connection, target)
+            return super()._watch(connection, target, walk)
         return tidb_armed.Watch(connection, target.declared, target.armed)
 
     def missing_parts(self, connection: Connection, declared: BoundPolicy) -> list[str]:

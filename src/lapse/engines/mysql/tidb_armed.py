@@ -68,7 +68,8 @@ def _switched_off() -> Blocked:
 
 def _text(connection: Connection, table: Table, names: list[str], number: int | None) -> str:
     found = armed.columns(connection, table.name, names)
-    known = Armed(columns=found, key=table.key, rows=armed.witnesses(connection, table, found), looks={})
+    rows = armed.witnesses(connection, table, found, armed.key_walk(connection, table))
+    known = Armed(columns=found, key=table.key, rows=rows, looks={})
     return json.dumps({**asdict(known), _NUMBER: number})
 
 
@@ -116,6 +117,10 @@ class Watch:
         block_guess(self._declared, zones.told(self._declared, zone))
         if self._text and (number != self._number or _shape(connection, self._name) != self._shape):
             raise Changed(f"table {self._name} was altered in the middle of a batch, which is done again")
+
+    def renew(self, connection: Connection) -> str:
+        """A table is known by its number alone."""
+        return self._text
 
     def look_again(self, connection: Connection, table: Table) -> None:
         """Outside of a batch. What is altered between its two looks does not fit together: the next batch notices."""
