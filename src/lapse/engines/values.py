@@ -289,9 +289,9 @@ class Gauge:
     """One sign of strain on the server.
 
     Below `soft` there is room; at `soft` Lapse works no more than its mode allows; at `stop` it does nothing. `value`
-    is None where this role may not read it, and `note` says what is missing. `averaged` values jump about and are
-    smoothed before they are judged. `counter` values only grow: their rate per second is judged. `settings` are those
-    that change its limits, or what it looks at.
+    is None where it cannot be read: this role may after the statement `grant`, or `note` says why. `averaged` values
+    jump about and are smoothed before they are judged. `counter` values only grow: their rate per second is judged.
+    `settings` are those that change its limits, or what it looks at.
 
     `application` tells whether others are at work. What Lapse's own deletes raise as well is `own`: it is judged only
     while others are at work, since there is no other use for an idle server. `table` is the one that it holds for;
@@ -306,6 +306,7 @@ class Gauge:
     averaged: bool = False
     counter: bool = False
     note: str | None = None
+    grant: str | None = None
     settings: tuple[str, ...] = ()
     application: bool = False
     own: bool = False

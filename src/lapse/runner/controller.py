@@ -279,7 +279,7 @@ class Controller(Service):
             unit=gauge.unit,
             pressure=pressure,
             stops=value is not None and value >= gauge.stop,
-            note=gauge.note,
+            note=gauge.grant or gauge.note,
             settings=gauge.settings,
             application=gauge.application,
             own=gauge.own,

@@ -48,10 +48,10 @@ class Guard:
         except (Drift, Refused):
             # The job itself fails for this reason and says so.
             return None
-        if reason != stored.held or reason is None:
-            with self._catalog.writing() as connection:
-                now = self._engine.now(connection)
-                policies.set_guard(connection, stored.id, cleared_at=None if reason else now, held=reason)
+        with self._catalog.writing() as connection:
+            now = self._engine.now(connection)
+            policies.set_guard(connection, stored.id, cleared_at=None if reason else now, held=reason)
+            if reason is None or stored.held is None:
                 said = {"by": "guard"} if reason is None else {"reason": reason}
                 kind = Kind.CONFIRMED if reason is None else Kind.GUARDED
                 ledger.record(connection, kind, now=now, table=stored.table, after=said)

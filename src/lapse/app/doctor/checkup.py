@@ -123,10 +123,10 @@ def _versions(found: Sequence[str]) -> Iterator[Finding]:
 def _blind_spots(catalog: Catalog, connection: Connection) -> Iterator[Finding]:
     """Signs of strain that this role cannot read, so that Lapse does not give way to them."""
     for gauge in catalog.engine.gauges(connection, settings.load_settings(connection)):
-        if gauge.value is None and gauge.note is not None and gauge.note.startswith("GRANT"):
+        if gauge.value is None and gauge.grant is not None:
             yield Finding(
                 level=Level.ADVICE,
                 subject=SERVER,
                 text=f"{gauge.name} cannot be read, so Lapse does not give way to it",
-                fix=gauge.note,
+                fix=gauge.grant,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
@@ -82,15 +83,15 @@ def read_tidb(connection: Connection, own: Collection[int]) -> list[Gauge]:
             soft=LOCK_WAIT_SOFT,
             stop=LOCK_WAIT_STOP,
             averaged=True,
-            note=_grant(connection, "PROCESS"),
+            grant=_grant(connection, "PROCESS"),
         ),
     ]
 
 
 def _purge_debt(connection: Connection, status: dict[str, float]) -> Gauge:
     length = status.get("Innodb_history_list_length", _one_number(connection, _HISTORY))
-    note = _grant(connection, "PROCESS") if length is None else None
-    return Gauge(name="purge debt", value=length, soft=HISTORY_SOFT, stop=HISTORY_STOP, note=note)
+    grant = _grant(connection, "PROCESS") if length is None else None
+    return Gauge(name="purge debt", value=length, soft=HISTORY_SOFT, stop=HISTORY_STOP, grant=grant)
 
 
 def _grant(connection: Connection, privilege: str) -> str:
@@ -119,16 +120,16 @@ def _foreground(
     """Without the PROCESS privilege an account sees its own sessions only: where more than those are `connected`, it
     cannot tell whether an application is at work."""
     value: float | None = float(sum(int(thread) not in own for (thread,) in connection.exec_driver_sql(others)))
-    note = None
+    grant = None
     if not value and connected is not None:
         seen, of_others = connection.exec_driver_sql(_SESSIONS).one()
         # One that has gone since they were counted hides nothing from an account that sees others' sessions.
         if connected > seen and not of_others:
-            value, note = None, _grant(connection, "PROCESS")
+            value, grant = None, _grant(connection, "PROCESS")
     return Gauge(
         name="foreground",
         value=value,
-        note=note,
+        grant=grant,
         soft=RUNNING_SOFT,
         stop=RUNNING_STOP,
         unit=" statements",
@@ -169,7 +170,7 @@ def _own_lag(connection: Connection, limit: float, privilege: str) -> Gauge:
     """Of this server behind its own source; a primary has none."""
     behind = _seconds_behind(connection)
     if behind is None:
-        return _lag("replica lag", None, limit, _grant(connection, privilege))
+        return replace(_lag("replica lag", None, limit), grant=_grant(connection, privilege))
     return _lag("replica lag", max((seconds for seconds in behind if seconds is not None), default=0.0), limit)
 
 

@@ -71,7 +71,7 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             unit=" sessions",
             averaged=True,
             application=True,
-            note=monitor if found.hidden_sessions else None,
+            grant=monitor if found.hidden_sessions else None,
         ),
         Gauge(
             name="blocked by us",
@@ -91,7 +91,7 @@ def read(connection: Connection, settings: Settings) -> list[Gauge]:
             soft=ARCHIVE_SOFT,
             stop=ARCHIVE_STOP,
             unit=" segments",
-            note=monitor if waiting is None else None,
+            grant=monitor if waiting is None else None,
         ),
         Gauge(name="transaction age", value=float(found.age), soft=AGE_SOFT, stop=AGE_STOP),
         # So much log makes the server begin a checkpoint before its time: it writes every changed page, and afterwards
@@ -142,6 +142,7 @@ def _replica_lag(lags: Mapping[str, float], settings: Settings, *, missing_grant
         soft=LAG_SOFT_SHARE * limit,
         stop=limit,
         unit=" s",
-        note=missing_grant or (f"of {name}" if lag else None),
+        note=f"of {name}" if lag and missing_grant is None else None,
+        grant=missing_grant,
         settings=("lapse_replica_lag_limit", "lapse_replicas"),
     )
