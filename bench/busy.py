@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.servers import NotHere, Server
-from lapse.bench import STANDARD, Result, Shape, compare, lapse, table_for
+from lapse.bench import STANDARD, Measurement, Shape, compare, lapse, table_for
 from lapse.bench.measure import Progress
 
 OTHERS = 3
@@ -21,7 +21,7 @@ OTHERS = 3
 LAPSE = lapse("Lapse", lapse_mode="gentle")
 
 
-def busy(server: Server, rows: int, *, rounds: int, progress: Progress) -> list[Result]:
+def busy(server: Server, rows: int, *, rounds: int, progress: Progress) -> list[Measurement]:
     table = table_for(server.url, "bench_rows")
     with _apart(server):
         return compare(table, {Shape(rows=rows): (*STANDARD[:2], LAPSE)}, rounds=rounds, progress=progress)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.cost import Cost
 from bench.foreground import Felt
-from lapse.bench import Result
+from lapse.bench import Measurement
 
 FOLDER = Path(__file__).parents[1] / "docs" / "performance"
 NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
@@ -22,7 +22,7 @@ BASELINE, LOOP = "one DELETE", "references' loop"
 Row = dict[str, Any]
 
 
-def row_of(result: Result) -> dict[str, Any]:
+def row_of(result: Measurement) -> dict[str, Any]:
     """Rates are medians; `runs` are the seconds of every round; holds are transactions, in milliseconds."""
     low, high = result.spread
     return {
@@ -43,7 +43,7 @@ def _milliseconds(seconds: float) -> float | None:
     return None if seconds != seconds else round(1000 * seconds, 1)
 
 
-def results_record(results: Sequence[Result]) -> list[dict[str, Any]]:
+def results_record(results: Sequence[Measurement]) -> list[dict[str, Any]]:
     return [row_of(result) for result in results]
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import event, insert
 from lapse.app import Lapse, read_file
 from lapse.bench.measure import Progress
 from lapse.catalog import policies, schema
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
 
@@ -69,7 +69,7 @@ def scale(url: str, *, time_type: str, progress: Progress) -> list[Look]:
 
 
 def _looks(db: Lapse, folder: Path, size: int) -> dict[str, Callable[[], object]]:
-    dashboard = Dashboard(db, db.metrics(), Options(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
+    dashboard = Dashboard(db, db.metrics(), ConsoleOptions(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
     scheduler = db.worker()._scheduler
     for _ in range(2):
         scheduler.run_once(patient=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import perf_counter, sleep
 
 from bench.servers import Server
-from lapse.bench import STANDARD, BenchTable, Contender, Result, Shape, compare, lapse, table_for
+from lapse.bench import STANDARD, BenchTable, Contender, Measurement, Shape, compare, lapse, table_for
 from lapse.bench.contenders import Timed, timed
 from lapse.bench.measure import Progress
 
@@ -21,7 +21,7 @@ _DELETED = re.compile(r'^tidb_server_ttl_processed_expired_rows\{result="\w+",sq
 _FOUND = re.compile(r'^tidb_server_ttl_processed_expired_rows\{result="\w+",sql_type="select"\} (\S+)', re.MULTILINE)
 
 
-def native(server: Server, rows: int, *, rounds: int, progress: Progress) -> list[Result]:
+def native(server: Server, rows: int, *, rounds: int, progress: Progress) -> list[Measurement]:
     table = table_for(server.url, "bench_rows", tidb=True)
     contenders = (
         STANDARD[0],

@@ -16,7 +16,7 @@ from lapse.app import Lapse
 from lapse.catalog import Catalog, archive_files
 from lapse.model.archive import archive_table
 from lapse.model.table import TableName
-from lapse.runner.exporting import Exporter, Place
+from lapse.runner.exporting import Exporter, Outbox
 
 EXPORT_STEPS = ("begun", "writing", "written", "recorded", "published")
 BACK_STEPS = ("withdrawn", "removed")
@@ -36,7 +36,7 @@ def exporter(db: Lapse, folder: Path | str, kind: type[Exporter] = Exporter, **o
     """With pages and files so small that there are several of each."""
     with db.engine.connection() as connection:
         table = db.engine.full_name(connection, TableName("events"))
-    place = Place(table=table, staging=archive_table("table:", table), destination=f"file://{folder}")
+    place = Outbox(table=table, staging=archive_table("table:", table), destination=f"file://{folder}")
     archive = lapse.archive.open(f"file://{folder}", **({"target_bytes": FILE_BYTES} | options))
     return kind(Catalog(db.engine), archive, place, page_rows=PAGE_ROWS)
 

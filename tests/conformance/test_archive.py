@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lapse.app import Lapse
-from lapse.app.archiving import Verdict
+from lapse.app.archiving import ArchiveState
 from lapse.errors import InvalidValue, LapseError, PolicyConflict, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, PathKind
@@ -51,7 +51,7 @@ def test_each_expired_row_moves_once(h: Harness, batch: int, index: bool) -> Non
     assert h.rows("SELECT note FROM events_archive WHERE id = 7") == [("note 7",)]
     assert len({row[0] for row in h.rows("SELECT lapse_seq FROM events_archive")}) == 30
     (listed,) = h.owner.archive("events")
-    assert (listed.job, listed.rows, listed.moved, listed.verdict) == (job.id, 30, 30, Verdict.COMPLETE)
+    assert (listed.job, listed.rows, listed.moved, listed.verdict) == (job.id, 30, 30, ArchiveState.COMPLETE)
 
 
 def test_many_rows_in_many_batches(h: Harness) -> None:
@@ -230,7 +230,7 @@ def test_undo_brings_back_what_a_job_took_and_holds_it(h: Harness) -> None:
     again = h.owner.undo(job.id)
     assert (again.rows, again.restored, again.hold) == (0, 0, None)
     (listed,) = h.owner.archive()
-    assert (listed.rows, listed.restored, listed.verdict) == (0, 30, Verdict.COMPLETE)
+    assert (listed.rows, listed.restored, listed.verdict) == (0, 30, ArchiveState.COMPLETE)
     h.owner.release(done.hold.id)
     assert h.run_one().counts.deleted == 30
 
@@ -359,7 +359,7 @@ def test_an_archive_that_lost_rows_is_told(h: Harness) -> None:
     with h.client() as client:
         client.exec_driver_sql("DELETE FROM events_archive WHERE id = 7")
     (listed,) = h.owner.archive()
-    assert (listed.rows, listed.moved, listed.verdict) == (29, 30, Verdict.WRONG)
+    assert (listed.rows, listed.moved, listed.verdict) == (29, 30, ArchiveState.WRONG)
 
 
 def test_a_policy_file_says_it_and_stays_as_it_is(h: Harness) -> None:
@@ -384,7 +384,7 @@ def test_a_process_that_dies_between_any_two_statements_leaves_each_row_in_one_t
             break
     h.db.run("events")
     assert h.ids() == [31, 32]
-    assert all(each.verdict is Verdict.COMPLETE for each in h.owner.archive())
+    assert all(each.verdict is ArchiveState.COMPLETE for each in h.owner.archive())
     for statements in range(1, 200, 11):
         doomed = Lapse(h.url, clock=h.clock)
         crash = CrashAfter(doomed, statements)
@@ -395,4 +395,4 @@ def test_a_process_that_dies_between_any_two_statements_leaves_each_row_in_one_t
         if not crash.crashed:
             break
     assert h.ids() == everything
-    assert all(each.verdict is Verdict.COMPLETE for each in h.owner.archive())
+    assert all(each.verdict is ArchiveState.COMPLETE for each in h.owner.archive())

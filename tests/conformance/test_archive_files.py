@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, update
 
 import lapse.archive
-from lapse.app.archiving import Verdict
+from lapse.app.archiving import ArchiveState
 from lapse.app.doctor import Level
 from lapse.catalog import Catalog, archive_files, exports
 from lapse.catalog.archive_files import StoredFile
@@ -25,7 +25,7 @@ from lapse.model.job import JobStatus
 from lapse.runner import exports as exports_module
 from lapse.runner.destination import open_claimed
 from lapse.runner.events import BatchDone, NullListener
-from lapse.runner.exporting import Place
+from lapse.runner.exporting import Outbox
 from tests.backends.base import quick_folder
 from tests.conformance.harness import Harness
 from tests.conformance.test_archive import archived_events
@@ -68,7 +68,7 @@ def test_rows_go_into_files_and_come_back(h: Harness, folder: Path) -> None:
     assert (export.rows, export.files, export.destination) == (30, 1, f"file://{folder}")
     assert (h.ids(), h.ids("events_outbox"), in_files(folder)) == ([31, 32], [], EXPIRED)
     (listed,) = h.owner.archive("events", verify=True)
-    assert (listed.job, listed.rows, listed.files, listed.verdict) == (job.id, 30, 1, Verdict.COMPLETE)
+    assert (listed.job, listed.rows, listed.files, listed.verdict) == (job.id, 30, 1, ArchiveState.COMPLETE)
     assert listed.archive == f"file://{folder}" and listed.bytes == recorded(h)[0].bytes
 
     looked = h.owner.undo(job.id, dry_run=True)
@@ -93,7 +93,7 @@ def test_some_rows_of_a_file_come_back_and_the_others_stay_in_one(h: Harness, fo
     assert h.ids() == [*range(1, 10), 31, 32]
     assert in_files(folder) == [3, *range(10, 31)] and h.ids("events_outbox") == []
     (listed,) = h.owner.archive("events", verify=True)
-    assert (listed.rows, listed.restored, listed.verdict) == (22, 8, Verdict.COMPLETE)
+    assert (listed.rows, listed.restored, listed.verdict) == (22, 8, ArchiveState.COMPLETE)
 
 
 def test_a_file_that_was_changed_stops_a_restore_before_it_begins(h: Harness, folder: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_file_that_was_changed_stops_a_restore_before_it_begins(h: Harness, fo
     path = folder / last.path
     path.write_bytes(path.read_bytes()[:-20] + b"x" * 20)
     (_, wrong) = h.owner.archive("events", verify=True)
-    assert wrong.verdict is Verdict.WRONG and last.path in wrong.problems[0]
+    assert wrong.verdict is ArchiveState.WRONG and last.path in wrong.problems[0]
     with pytest.raises(ArchiveDamaged, match=f"job-{last.job}-{last.id}.parquet"):
         h.owner.restore("events")
     assert (h.ids(), h.ids("events_outbox")) == ([31, 32], [])
@@ -264,7 +264,7 @@ def test_rows_outlive_the_policy_that_archived_them(h: Harness, folder: Path) ->
 
 def test_a_run_says_that_rows_wait_for_another_process(h: Harness, folder: Path) -> None:
     archived_events(h, to(folder))
-    outbox = Place.of(h.owner.policy("events").table, str(h.owner.policy("events").policy.archive)).outbox
+    outbox = Outbox.of(h.owner.policy("events").table, str(h.owner.policy("events").policy.archive)).outbox
     with Catalog(h.owner.engine).writing() as connection:
         assert exports.take(connection, outbox, "another", h.owner.engine.stopwatch(connection))
     result = h.db.run("events")

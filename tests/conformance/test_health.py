@@ -19,7 +19,7 @@ from lapse.app.doctor.finding import Level
 from lapse.app.records import status_record
 from lapse.catalog import policies
 from lapse.cli import status as status_command
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, JobStatus
@@ -208,7 +208,7 @@ def _from_the_command_line(db: Lapse) -> str:
 
 
 def _from_the_console(db: Lapse, expected: Verdict) -> tuple[str, str | None]:
-    app = build(db, db.metrics(), Options(host="127.0.0.1", port=8321, token=None, allow_actions=False))
+    app = build(db, db.metrics(), ConsoleOptions(host="127.0.0.1", port=8321, token=None, allow_actions=False))
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
         (record,) = client.get("/api/v1/tables").json()
         overview = client.get("/api/v1/overview").json()

@@ -21,7 +21,7 @@ from lapse.catalog import policies
 from lapse.catalog.schema import ledger, policy
 from lapse.errors import LapseError, NotFound
 from lapse.model.actor import acting
-from lapse.model.ledger import Entry, Kind
+from lapse.model.ledger import EntryKind, LedgerEntry
 from lapse.model.statement import JobAction
 from lapse.runner.ledger import seal
 from tests.conformance.harness import Harness
@@ -30,7 +30,7 @@ from tests.conformance.test_idle import counted
 WRITERS, EACH = 8, 5
 
 
-def entries(h: Harness) -> list[Entry]:
+def entries(h: Harness) -> list[LedgerEntry]:
     """Oldest first."""
     return h.owner.ledger(limit=1_000)[::-1]
 
@@ -63,10 +63,9 @@ def test_everything_that_is_done_is_on_record(h: Harness) -> None:
     h.run("events")
     h.sql("ALTER TABLE events RESET (ttl)")
     found = entries(h)
-    assert [each.kind for each in found] == [
-        Kind.BEGAN, Kind.DECLARED, Kind.CHANGED, Kind.PAUSED, Kind.CONFIRMED, Kind.CONFIRMED, Kind.RESUMED, Kind.HELD,
-        Kind.RELEASED, Kind.SETTING, Kind.SETTING, Kind.REQUESTED, Kind.RUN, Kind.REMOVED,
-    ]  # fmt: skip
+    assert " ".join(each.kind for each in found) == (
+        "began declared changed paused confirmed confirmed resumed held released setting setting requested run removed"
+    )
     assert [each.sequence for each in found] == list(range(1, len(found) + 1))
     assert {datetime.fromisoformat(each.at) for each in found} == {h.now}
     held, released, run = (next(each for each in found if each.kind == kind) for kind in ("held", "released", "run"))
@@ -94,7 +93,7 @@ def test_a_run_is_on_record_with_policy_cutoff_and_counts(h: Harness) -> None:
     h.events()
     h.insert(*((number, h.at(days=-9)) for number in range(1, 8)), (100, h.at(days=9)))
     h.run("events")
-    (run,) = [each for each in entries(h) if each.kind == Kind.RUN]
+    (run,) = [each for each in entries(h) if each.kind == EntryKind.RUN]
     (job,) = h.db.history()
     assert run.became["job"] == job.id
     assert (run.became["deleted"], run.became["status"]) == (7, "finished")
@@ -111,8 +110,8 @@ def test_what_is_archived_and_restored_is_on_record(h: Harness) -> None:
     h.owner.restore("events", where="id < 3")
     h.advance(minutes=1)
     found = entries(h)
-    (run,) = [each.became for each in found if each.kind == Kind.RUN]
-    (restored,) = [each.became for each in found if each.kind == Kind.RESTORED]
+    (run,) = [each.became for each in found if each.kind == EntryKind.RUN]
+    (restored,) = [each.became for each in found if each.kind == EntryKind.RESTORED]
     assert run["deleted"] == 3 and "archive" in run
     assert restored["restored"] == 2 and restored["jobs"] == {str(run["job"]): 2}
     table = h.owner.certificate("events", since=start, until=h.now)["tables"][0]
@@ -126,7 +125,7 @@ def test_a_job_that_is_told_something_is_on_record(h: Harness) -> None:
     job = h.db.worker()._scheduler.run_once(only=h.db.policy("events")).jobs[0]
     h.db.control(job.id, JobAction.PAUSE)
     h.db.control(job.id, JobAction.CANCEL)
-    assert kinds(h)[-3:] == [Kind.PAUSED, Kind.CANCELLED, Kind.RUN]
+    assert kinds(h)[-3:] == [EntryKind.PAUSED, EntryKind.CANCELLED, EntryKind.RUN]
 
 
 def test_what_is_rolled_back_is_not_on_record(h: Harness) -> None:
@@ -196,7 +195,7 @@ def test_writers_at_the_same_time_do_not_fork_it(h: Harness) -> None:
         try:
             for _ in range(EACH):
                 with db.catalog.writing() as connection:
-                    stored_ledger.record(connection, Kind.REQUESTED, now=h.now)
+                    stored_ledger.record(connection, EntryKind.REQUESTED, now=h.now)
                 seal(db.catalog)
         except Exception as error:
             errors.append(error)
@@ -211,7 +210,7 @@ def test_writers_at_the_same_time_do_not_fork_it(h: Harness) -> None:
     assert errors == []
     verdict = h.owner.verify_ledger()
     assert verdict.holds and verdict.waiting == 0
-    assert kinds(h).count(Kind.REQUESTED) == WRITERS * EACH
+    assert kinds(h).count(EntryKind.REQUESTED) == WRITERS * EACH
 
 
 def test_a_declaration_that_is_not_committed_keeps_no_job_from_ending(h: Harness) -> None:
@@ -229,7 +228,7 @@ def test_a_declaration_that_is_not_committed_keeps_no_job_from_ending(h: Harness
         for statement in session.parse("COMMIT"):
             session.execute(statement)
     assert h.owner.verify_ledger().holds
-    assert max(entries(h), key=lambda each: each.sequence or 0).kind == Kind.CHANGED
+    assert max(entries(h), key=lambda each: each.sequence or 0).kind == EntryKind.CHANGED
 
 
 def test_an_entry_that_is_not_committed_is_passed_by(h: Harness) -> None:
@@ -238,13 +237,13 @@ def test_an_entry_that_is_not_committed_is_passed_by(h: Harness) -> None:
         pytest.skip("a transaction is the only one")
     h.events()
     with h.owner.catalog.writing() as connection:
-        stored_ledger.record(connection, Kind.REQUESTED, now=h.now)
+        stored_ledger.record(connection, EntryKind.REQUESTED, now=h.now)
         h.owner.set_setting("lapse_mode", "fast")
         started = perf_counter()
         seal(h.owner.catalog)
         assert perf_counter() - started < 5
-        assert [each.kind for each in entries(h) if each.sequence][-1] == Kind.SETTING
-    assert max(entries(h), key=lambda each: each.sequence or 0).kind == Kind.REQUESTED
+        assert [each.kind for each in entries(h) if each.sequence][-1] == EntryKind.SETTING
+    assert max(entries(h), key=lambda each: each.sequence or 0).kind == EntryKind.REQUESTED
     assert h.owner.verify_ledger().holds
 
 
@@ -266,7 +265,7 @@ def test_a_worker_killed_between_any_two_statements_leaves_a_whole_chain(h: Harn
         done = subprocess.run(command, capture_output=True, check=False)
         assert h.owner.verify_ledger().holds
         ended = {job.id: job.counts.deleted for job in h.owner.history() if not job.status.is_active}
-        runs = [each.became for each in entries(h) if each.kind == Kind.RUN]
+        runs = [each.became for each in entries(h) if each.kind == EntryKind.RUN]
         assert {run["job"]: run["deleted"] for run in runs} == ended
         if done.returncode == 0:
             break
@@ -285,7 +284,7 @@ def test_old_entries_are_pruned_on_record(h: Harness) -> None:
     verdict = h.owner.verify_ledger(noted)
     assert verdict.holds and verdict.pruned == noted.sequence - 1
     assert entries(h)[0].sequence == verdict.pruned + 1
-    (pruned,) = [each for each in entries(h) if each.kind == Kind.PRUNED]
+    (pruned,) = [each for each in entries(h) if each.kind == EntryKind.PRUNED]
     assert pruned.was["last"] == verdict.pruned
     # Without that entry's word for it, the beginning is missing.
     rewrite(h, delete(ledger).where(ledger.c.sequence == verdict.pruned + 1))
@@ -310,12 +309,12 @@ def test_what_it_costs(h: Harness) -> None:
 def test_entries_of_one_table(h: Harness) -> None:
     h.events()
     h.owner.set_setting("lapse_mode", "fast")
-    assert {each.kind for each in h.owner.ledger("events")} == {Kind.DECLARED}
+    assert {each.kind for each in h.owner.ledger("events")} == {EntryKind.DECLARED}
     h.sql("DROP TABLE events")
     newest = h.owner.ledger("events", limit=1)
-    assert [each.kind for each in newest] == [Kind.REMOVED]
+    assert [each.kind for each in newest] == [EntryKind.REMOVED]
     older = h.owner.ledger("events", before=newest[0].id)
-    assert [each.kind for each in older] == [Kind.DECLARED]
+    assert [each.kind for each in older] == [EntryKind.DECLARED]
     with pytest.raises(NotFound):
         h.owner.ledger("evnets")
 
@@ -325,7 +324,7 @@ def test_a_catalog_of_before_begins_with_what_there_is(h: Harness) -> None:
     with h.owner.catalog.writing() as connection:
         stored_ledger.begin(connection, h.now)
     found = entries(h)[-1]
-    assert found.kind == Kind.FOUND and found.became["version"] == 1
+    assert found.kind == EntryKind.FOUND and found.became["version"] == 1
     assert h.owner.verify_ledger().holds
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select, update
 from lapse.catalog.schema import ledger_key, secret
 from lapse.errors import InvalidValue, LapseError, NotFound, Unsupported
 from lapse.model.job import JobStatus, PathKind
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.ledger_keys import HASH_BYTES
 from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
@@ -244,7 +244,7 @@ def test_what_was_tampered_with_is_noticed(h: Harness, how: str) -> None:
         else:
             connection.execute(ledger_key.insert().values(row))
     verdict = h.owner.verify_ledger()
-    (run,) = [each for each in h.owner.ledger() if each.kind == Kind.RUN]
+    (run,) = [each for each in h.owner.ledger() if each.kind == EntryKind.RUN]
     assert verdict.broken_at == run.sequence and f"job {job}" in str(verdict.broken)
 
 

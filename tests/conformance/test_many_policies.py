@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from lapse.app import Lapse, read_file
 from lapse.catalog import new_jobs, policies
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
 from lapse.model.job import KeyRange, PathKind
@@ -33,7 +33,7 @@ def _metrics(db: Lapse) -> None:
 
 
 def _overview(db: Lapse) -> None:
-    dashboard = Dashboard(db, db.metrics(), Options(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
+    dashboard = Dashboard(db, db.metrics(), ConsoleOptions(host="127.0.0.1", port=1, token=None), signer=Signer("x"))
     assert all(view.rows is not None for view in dashboard.overview().policies)
 
 

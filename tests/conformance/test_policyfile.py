@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lapse.app import PolicyFile, facade, read_file
-from lapse.app.policyfile import Action
+from lapse.app.policyfile import ChangeKind
 from lapse.model.table import TableName
 from lapse.runner import guard
 from tests.conformance.harness import Harness
@@ -51,7 +51,7 @@ def test_apply_and_then_there_is_nothing_to_plan(h: Harness, tmp_path: Path) -> 
     file = _file(tmp_path, FILE)
     plan = h.owner.plan(file)
     assert {change.table.name: change.action for change in plan.changes} == dict.fromkeys(
-        ("events", "sessions", "tickets"), Action.CREATE
+        ("events", "sessions", "tickets"), ChangeKind.CREATE
     )
     assert (plan.problems, plan.unmanaged, plan.unchanged) == ((), (), 1)
     first = plan.changes[0].first_run
@@ -75,7 +75,7 @@ def test_changes_are_found_by_value(h: Harness, tmp_path: Path) -> None:
     assert h.owner.plan(_file(tmp_path, same)).is_empty
     plan = h.owner.plan(_file(tmp_path, FILE.replace('"1 day"', '"2 days"').replace('ttl_job_cron = "@daily"', "")))
     (change,) = plan.changes
-    assert change.action is Action.CHANGE
+    assert change.action is ChangeKind.CHANGE
     assert [(f.name, f.before, f.after) for f in change.changed] == [
         ("after", "1 day", "2 days"),
         ("ttl_job_cron", "@daily", None),
@@ -104,7 +104,7 @@ def test_what_the_file_does_not_mention_stays_unless_pruned(h: Harness, tmp_path
     assert [problem.table for problem in plan.problems] == ["tickets2"]
     fewer = _file(tmp_path, FILE.replace('[tables.sessions]\nttl_expire_after = "8 hours"', ""))
     pruned = h.owner.plan(fewer, prune=True)
-    assert [(change.action, change.table.name) for change in pruned.changes] == [(Action.REMOVE, "sessions")]
+    assert [(change.action, change.table.name) for change in pruned.changes] == [(ChangeKind.REMOVE, "sessions")]
     h.owner.apply(pruned)
     assert h.owner.plan(fewer, prune=True).is_empty
     assert {stored.table.name for stored in h.owner.policies()} == {"events", "tickets"}
@@ -115,7 +115,7 @@ def test_a_policy_on_an_excluded_table_is_removed(h: Harness, tmp_path: Path) ->
     h.sql("ALTER TABLE accounts TTL = ts + INTERVAL 1 DAY")
     plan = h.owner.plan(_file(tmp_path, '[tables.accounts]\nexclude = "they stay"\n'))
     (change,) = plan.changes
-    assert change.action is Action.REMOVE
+    assert change.action is ChangeKind.REMOVE
     assert change.statement.endswith("RESET (ttl)")
     h.sql(change.statement)
     assert h.owner.policies() == []
@@ -161,7 +161,7 @@ def test_candidates_are_found_and_lint_wants_a_word_about_each(h: Harness, tmp_p
     bare = bare.replace("# exclude", "exclude").replace("# ttl_exp", "ttl_exp")
     full = _file(tmp_path, bare)
     assert h.owner.lint(full) == []
-    assert [change.action for change in h.owner.plan(full).changes] == [Action.CREATE, Action.CREATE]
+    assert [change.action for change in h.owner.plan(full).changes] == [ChangeKind.CREATE, ChangeKind.CREATE]
     assert h.owner.lint(_file(tmp_path, bare + '\n[tables.gone]\nexclude = "gone"\n'))[0].table == "gone"
     assert json.dumps(found["logins"].why)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lapse.app import Lapse
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from tests.console import scene
 
@@ -67,7 +67,7 @@ def visit() -> Iterator[Visit]:
     def start(
         database: Lapse, *, token: str | None = None, allow_actions: bool = False, base_url: str | None = None
     ) -> TestClient:
-        options = Options(
+        options = ConsoleOptions(
             host="127.0.0.1" if token is None else "0.0.0.0", port=8321, token=token, allow_actions=allow_actions
         )
         app = build(database, database.metrics(), options)

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lapse.app import Lapse
-from lapse.console import Options, parse_listen
+from lapse.console import ConsoleOptions, parse_listen
 from lapse.console.session import COOKIE, LIFETIME_SECONDS, Signer
 from lapse.errors import InvalidValue, UsageError
 from tests.console.conftest import LOCAL, REMOTE, TOKEN, Visit, policy_id
@@ -25,15 +25,15 @@ def _basic(password: str) -> dict[str, str]:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "ttl.example"])
 def test_off_loopback_a_token_is_required(host: str) -> None:
     with pytest.raises(UsageError, match="token is required"):
-        Options(host=host, port=1)
+        ConsoleOptions(host=host, port=1)
     with pytest.raises(UsageError, match="guessed"):
-        Options(host=host, port=1, token="short")
-    assert TOKEN not in repr(Options(host=host, port=1, token=TOKEN))
+        ConsoleOptions(host=host, port=1, token="short")
+    assert TOKEN not in repr(ConsoleOptions(host=host, port=1, token=TOKEN))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
 def test_on_loopback_it_is_not(host: str) -> None:
-    assert Options(host=host, port=1).is_loopback
+    assert ConsoleOptions(host=host, port=1).is_loopback
 
 
 @pytest.mark.parametrize(

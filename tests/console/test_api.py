@@ -75,9 +75,9 @@ def test_every_answer_is_as_documented(database: Lapse, visit: Visit) -> None:
 
 def test_the_document_and_the_routes_agree(database: Lapse) -> None:
     from lapse.console.application import build
-    from lapse.console.options import Options
+    from lapse.console.options import ConsoleOptions
 
-    guard: Any = build(database, database.metrics(), Options())
+    guard: Any = build(database, database.metrics(), ConsoleOptions())
     routes = {
         (method, re.sub(":int", "", route.path))
         for route in guard._app.routes

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from lapse.app import Lapse
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from lapse.console.server import Server, bind
 from lapse.model.job import JobStatus
@@ -54,7 +54,7 @@ class Site:
         self.metrics = database.metrics()
         self._worker = database.worker(Meter(self.metrics))
         self._thread = Thread(target=self._worker.serve, daemon=True)
-        bound, self.options = bind(Options(**options))
+        bound, self.options = bind(ConsoleOptions(**options))
         self._server = Server(build(database, self.metrics, self.options, worker_id=self._worker.id), bound)
         self._server.__enter__()
 

@@ -17,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lapse import metrics
 from lapse.app import Lapse
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from lapse.console.server import Server, bind
-from lapse.metrics import DEFINITIONS, Kind
+from lapse.metrics import DEFINITIONS, MetricKind
 from lapse.runner.metering import Meter
 from tests.console.conftest import TOKEN, Visit
 from tests.tools import required
@@ -41,7 +41,7 @@ def _samples(text: str) -> Samples:
 
 
 def _series(definition: metrics.Definition) -> set[str]:
-    if definition.kind is Kind.HISTOGRAM:
+    if definition.kind is MetricKind.HISTOGRAM:
         return {f"{definition.name}{suffix}" for suffix in ("_bucket", "_sum", "_count")}
     return {definition.name}
 
@@ -148,7 +148,7 @@ def test_every_metric_is_in_the_reference() -> None:
 
 def test_a_real_prometheus_scrapes(database: Lapse, tmp_path: Path) -> None:
     prometheus = required("prometheus")
-    bound, options = bind(Options(host="0.0.0.0", token=TOKEN))
+    bound, options = bind(ConsoleOptions(host="0.0.0.0", token=TOKEN))
     (tmp_path / "token").write_text(TOKEN)
     port = _free_port()
     (tmp_path / "prometheus.yml").write_text(

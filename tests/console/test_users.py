@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lapse.app import Lapse
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from lapse.console.session import COOKIE
 from lapse.console.users import Access, Role, User, add, by_token, read
@@ -31,7 +31,7 @@ class Staff:
 
     def __init__(self, database: Lapse, file: Path) -> None:
         self.tokens = {"anna": add(file, "anna", Role.OPERATOR), "vic": add(file, "vic", Role.VIEWER)}
-        options = Options(host="0.0.0.0", port=8321, users=read(file), allow_actions=True)
+        options = ConsoleOptions(host="0.0.0.0", port=8321, users=read(file), allow_actions=True)
         self._app = build(database, database.metrics(), options)
 
     def client(self) -> TestClient:
@@ -153,4 +153,4 @@ def test_one_token_or_users_not_both(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         Access.of(None, tmp_path / "nowhere.toml")
     user = User(name="a", role=Role.VIEWER, token_sha256="0" * 64)
-    assert Options(host="0.0.0.0", port=1, users=(user,)).needs_login
+    assert ConsoleOptions(host="0.0.0.0", port=1, users=(user,)).needs_login

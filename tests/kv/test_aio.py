@@ -9,7 +9,7 @@ import pytest
 
 import lapse.kv.aio
 from lapse.errors import DatabaseUnavailable, InvalidValue, StoreClosed, Unsupported
-from lapse.kv.slatedb.engine import Limit
+from lapse.kv.slatedb.engine import TimeLimit
 from lapse.kv.url import parse
 from tests.kv.conftest import Opener
 
@@ -137,14 +137,14 @@ class TestLimit:
     def test_a_call_without_an_answer_is_an_error(self) -> None:
         async def run() -> None:
             with pytest.raises(DatabaseUnavailable, match="no answer for 0"):
-                await Limit(parse("slatedb:memory:"), 0.02).wait_for(asyncio.sleep(60))
+                await TimeLimit(parse("slatedb:memory:"), 0.02).wait_for(asyncio.sleep(60))
             await asyncio.sleep(0.05)  # nothing is left that would cancel this task
 
         asyncio.run(run())
 
     def test_who_cancels_or_has_a_shorter_limit_is_obeyed(self) -> None:
         async def run() -> None:
-            limit = Limit(parse("slatedb:memory:"), 60)
+            limit = TimeLimit(parse("slatedb:memory:"), 60)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
                     await limit.wait_for(asyncio.sleep(60))

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lapse.archive import Column
+from lapse.archive import ArchivedColumn
 from lapse.engines.postgres import cells
 from lapse.errors import Unsupported
 from lapse.model.table import TableName
@@ -169,7 +169,7 @@ def test_a_cast_of_another_user_is_not_run(h: Harness, client: psycopg.Connectio
 def test_batches_are_of_bounded_size(h: Harness, client: psycopg.Connection) -> None:
     client.execute("CREATE TABLE source (a text)")
     client.execute("INSERT INTO source SELECT repeat('x', 100000) FROM generate_series(1, 150)")
-    named = (Column(engine="postgresql", name="a", type="text"),)
+    named = (ArchivedColumn(engine="postgresql", name="a", type="text"),)
     with h.db.engine.transaction() as connection:
         sizes = [len(batch[0]) for batch in cells.read(connection, TableName("source", "public"), named)]
     assert len(sizes) == 4 and sum(sizes) == 150

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.app import Lapse
 from lapse.catalog import ledger, migrations
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from tests.conformance.harness import Harness
 from tests.conftest import Servers
 
@@ -86,7 +86,7 @@ def test_who_it_was_is_the_servers_word(roles: Harness) -> None:
         " VALUES (1000, 'x', '2020-01-01T00:00:00.000000Z', 'released', 'postgres', 'root', 'there', 'that')",
     )
     added = roles.owner.ledger(limit=1)[0]
-    assert added.kind == Kind.RELEASED and added.role == worker.engine.database.url.username
+    assert added.kind == EntryKind.RELEASED and added.role == worker.engine.database.url.username
     assert added.sequence == len(roles.owner.ledger(limit=1_000))
     assert roles.owner.verify_ledger().holds
 
@@ -95,7 +95,7 @@ def test_what_is_asked_from_psql_is_on_record_with_the_role_that_asked(h: Harnes
     h.events()
     _do(h.owner, "SELECT lapse_ttl.pause('public.events')")
     h.db.run()
-    paused = next(each for each in h.owner.ledger() if each.kind == Kind.PAUSED)
+    paused = next(each for each in h.owner.ledger() if each.kind == EntryKind.PAUSED)
     with h.owner.engine.connection() as connection:
         assert paused.user == h.owner.engine.role(connection)
     assert paused.program == "pause in the database"
@@ -112,10 +112,10 @@ def test_a_workers_role_is_given_what_it_needs_by_the_upgrade(roles: Harness) ->
         migrations.STEPS[migrations.WITH_LEDGER - 1](connection)
         ledger.begin(connection, roles.now)
         roles.owner.engine.install_client(connection)
-    assert [each.kind for each in roles.owner.ledger()] == [Kind.FOUND, Kind.BEGAN]
+    assert [each.kind for each in roles.owner.ledger()] == [EntryKind.FOUND, EntryKind.BEGAN]
     with roles.open() as worker:
         worker.run("events")
-        assert worker.ledger(limit=1)[0].kind == Kind.RUN
+        assert worker.ledger(limit=1)[0].kind == EntryKind.RUN
         assert worker.verify_ledger().holds
         may_number = "SELECT has_sequence_privilege('lapse_ttl.lapse_hold_hold_id_seq', 'USAGE')"
         with worker.engine.connection() as connection:

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import lapse.archive
 from lapse.app import Lapse
-from lapse.app.archiving import Verdict
+from lapse.app.archiving import ArchiveState
 from lapse.catalog import archive_files, exports
 from lapse.catalog.archive_files import FileState
 from lapse.catalog.exports import LEASE_SECONDS
@@ -111,7 +111,7 @@ class Archives(RuleBasedStateMachine):
         here, there = self._of("events"), self._archived()
         assert not here.keys() & there.keys()
         assert here | there == self.rows
-        assert all(each.verdict in (Verdict.COMPLETE, Verdict.RUNNING) for each in self.db.archive())
+        assert all(each.verdict in (ArchiveState.COMPLETE, ArchiveState.RUNNING) for each in self.db.archive())
 
     @invariant()
     def live_rows_are_in_the_table(self) -> None:

@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 from lapse.app import Lapse
 from lapse.app.doctor.finding import Finding, Level
 from lapse.app.records import job_record
-from lapse.console import Options
+from lapse.console import ConsoleOptions
 from lapse.console.application import build
 from lapse.engines.base import BoundPolicy, Target
 from lapse.errors import Blocked, DatabaseError, Interrupted, LapseError, Unsupported
@@ -132,7 +132,7 @@ def _seen_by_others(db: Lapse) -> tuple[int, bool]:
     metrics = db.metrics()
     exposed = generate_latest(metrics.registry).decode()
     counted = re.findall(r'lapse_ttl_native_tables\{state="not_followed"\} ([\d.]+)', exposed)
-    options = Options(host="127.0.0.1", port=8321)
+    options = ConsoleOptions(host="127.0.0.1", port=8321)
     with TestClient(build(db, metrics, options), base_url="http://127.0.0.1:8321") as console:
         page, answer = console.get("/").text, console.get("/api/v1/overview").json()
     assert answer["native_tables"] == sum(map(float, counted))

@@ -22,7 +22,7 @@ from lapse.model.table import TableName
 from lapse.runner.destination import open_claimed
 
 
-class Verdict(StrEnum):
+class ArchiveState(StrEnum):
     COMPLETE = "complete"
     """As many rows as the job has moved there, those that were restored left out."""
     REMOVED = "removed"
@@ -49,7 +49,7 @@ class ArchivedJob:
     last: datetime | None
     moved: int | None
     restored: int
-    verdict: Verdict
+    verdict: ArchiveState
     files: int = 0
     waiting: int = 0
     problems: tuple[str, ...] = ()
@@ -251,21 +251,21 @@ def _job(
         last=max(lasts, default=None),
         moved=stored.counts.deleted if stored else None,
         restored=stored.restored if stored else 0,
-        verdict=Verdict.WRONG if problems else _verdict(place, rows, stored, now),
+        verdict=ArchiveState.WRONG if problems else _verdict(place, rows, stored, now),
         files=len(files),
         waiting=waiting if is_outbox else 0,
         problems=problems,
     )
 
 
-def _verdict(place: _Place, rows: int, stored: Job | None, now: datetime) -> Verdict:
+def _verdict(place: _Place, rows: int, stored: Job | None, now: datetime) -> ArchiveState:
     if stored is None:
-        return Verdict.UNKNOWN
+        return ArchiveState.UNKNOWN
     if stored.status.is_active:
-        return Verdict.RUNNING
+        return ArchiveState.RUNNING
     expected = stored.counts.deleted - stored.restored
     if rows == expected:
-        return Verdict.COMPLETE
+        return ArchiveState.COMPLETE
     # Rows were archived after the job was created: before that, none of them can be old enough.
     may_be_old = place.keep is not None and place.keep.added_to(stored.created_at) <= now
-    return Verdict.REMOVED if may_be_old and rows < expected else Verdict.WRONG
+    return ArchiveState.REMOVED if may_be_old and rows < expected else ArchiveState.WRONG

@@ -18,12 +18,12 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import BoundPolicy
 from lapse.errors import InvalidValue, Refused, UsageError
 from lapse.model.actor import current_actor
-from lapse.model.ledger import Entry, Kind, Verdict, written_at
+from lapse.model.ledger import ChainVerdict, EntryKind, LedgerEntry, written_at
 from lapse.model.table import TableName
 from lapse.runner.jobs import JobKeeper
 
 Record = dict[str, Any]
-_POLICY_KINDS = (Kind.FOUND, Kind.DECLARED, Kind.CHANGED, Kind.PAUSED, Kind.RESUMED)
+_POLICY_KINDS = (EntryKind.FOUND, EntryKind.DECLARED, EntryKind.CHANGED, EntryKind.PAUSED, EntryKind.RESUMED)
 
 
 class Certifier:
@@ -63,7 +63,7 @@ class Certifier:
         }
 
     def _require_records(
-        self, connection: Connection, table: TableName | None, found: Sequence[Entry], since: datetime
+        self, connection: Connection, table: TableName | None, found: Sequence[LedgerEntry], since: datetime
     ) -> None:
         """All that time the ledger must have been there, and in it the table."""
         first, own = ledger.oldest(connection), ledger.oldest(connection, table)
@@ -82,7 +82,7 @@ class Certifier:
         self,
         connection: Connection,
         name: TableName,
-        entries: Sequence[Entry],
+        entries: Sequence[LedgerEntry],
         stored: StoredPolicy | None,
         since: datetime,
         until: datetime,
@@ -90,7 +90,7 @@ class Certifier:
     ) -> Record:
         own = [each for each in entries if each.table == name]
         inside = [each for each in own if each.at >= written_at(since)]
-        runs = [each.became for each in inside if each.kind == Kind.RUN]
+        runs = [each.became for each in inside if each.kind == EntryKind.RUN]
         return {
             "table": name.name,
             "schema": name.schema,
@@ -99,7 +99,7 @@ class Certifier:
             "jobs": dict(sorted(Counter(run["status"] for run in runs).items())),
             "deleted": sum(run["deleted"] for run in runs),
             "archived": sum(run["deleted"] for run in runs if "archive" in run),
-            "restored": sum(each.became["restored"] for each in inside if each.kind == Kind.RESTORED),
+            "restored": sum(each.became["restored"] for each in inside if each.kind == EntryKind.RESTORED),
             "longest_without_job_seconds": _longest_gap(inside, since, until),
             "now": None if stored is None else self._look(connection, stored, now),
         }
@@ -154,19 +154,19 @@ def _check_time(since: datetime, until: datetime, now: datetime) -> None:
         )
 
 
-def _tables(entries: Sequence[Entry]) -> list[TableName]:
+def _tables(entries: Sequence[LedgerEntry]) -> list[TableName]:
     """Those that had a policy or a hold, in the order of their names."""
     return sorted({each.table for each in entries if each.table is not None}, key=str)
 
 
-def _promised(entries: Sequence[Entry], since: datetime) -> list[Record]:
+def _promised(entries: Sequence[LedgerEntry], since: datetime) -> list[Record]:
     """The versions of the policy that held at some moment of the time; `to` is null for the one at its end."""
     found: list[Record] = []
     for each in entries:
-        ends = each.kind == Kind.REMOVED or (each.kind in _POLICY_KINDS and "policy" in each.became)
+        ends = each.kind == EntryKind.REMOVED or (each.kind in _POLICY_KINDS and "policy" in each.became)
         if ends and found and found[-1]["to"] is None:
             found[-1]["to"] = each.at
-        if ends and each.kind != Kind.REMOVED:
+        if ends and each.kind != EntryKind.REMOVED:
             said = each.became
             by = {"role": each.role, "user": each.user}
             found.append(
@@ -175,20 +175,20 @@ def _promised(entries: Sequence[Entry], since: datetime) -> list[Record]:
     return [each for each in found if each["to"] is None or each["to"] >= written_at(since)]
 
 
-def _holds(entries: Sequence[Entry], since: datetime) -> list[Record]:
+def _holds(entries: Sequence[LedgerEntry], since: datetime) -> list[Record]:
     found: dict[int, Record] = {}
     for each in entries:
-        said = each.became if each.kind in (Kind.HELD, Kind.FOUND) else {}
+        said = each.became if each.kind in (EntryKind.HELD, EntryKind.FOUND) else {}
         if "hold" in said:
             kept = {name: said.get(name) for name in ("hold", "where", "until", "reason")}
             found[said["hold"]] = kept | {"placed_at": each.at, "released_at": None}
-        elif each.kind == Kind.RELEASED and each.was.get("hold") in found:
+        elif each.kind == EntryKind.RELEASED and each.was.get("hold") in found:
             found[each.was["hold"]]["released_at"] = each.at
     ended = written_at(since)
     return [each for each in found.values() if min(each["released_at"] or "Z", each["until"] or "Z") >= ended]
 
 
-def _longest_gap(entries: Sequence[Entry], since: datetime, until: datetime) -> float:
+def _longest_gap(entries: Sequence[LedgerEntry], since: datetime, until: datetime) -> float:
     """Without a job that went through the table, or one of its partitions."""
     ends = [datetime.fromisoformat(each.at) for each in entries if _is_through(each)]
     times = [since, *sorted(ends), until]
@@ -196,9 +196,9 @@ def _longest_gap(entries: Sequence[Entry], since: datetime, until: datetime) -> 
     return max(gaps, default=timedelta()).total_seconds()
 
 
-def _is_through(entry: Entry) -> bool:
-    return entry.kind == Kind.RUN and entry.became["status"] == "finished"
+def _is_through(entry: LedgerEntry) -> bool:
+    return entry.kind == EntryKind.RUN and entry.became["status"] == "finished"
 
 
-def _ledger(verdict: Verdict) -> Record:
+def _ledger(verdict: ChainVerdict) -> Record:
     return {"head": str(verdict.head), "entries": verdict.entries, "pruned": verdict.pruned, "verified": True}

@@ -14,7 +14,7 @@ from lapse.ddl.names import parse_table_name
 from lapse.errors import NotFound, PolicyConflict, TableNotFound
 from lapse.model.hold import Hold
 from lapse.model.job import Job
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.policy import PAUSED_BY_POLICY, PolicyChange
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
@@ -85,7 +85,7 @@ class Control:
                     continue
                 policies.set_guard(connection, stored.id, cleared_at=now)
                 said = {"by": "confirmation"} | ({"reason": stored.held} if stored.held else {})
-                ledger.record(connection, Kind.CONFIRMED, now=now, table=stored.table, after=said)
+                ledger.record(connection, EntryKind.CONFIRMED, now=now, table=stored.table, after=said)
                 if stored.held is not None:
                     for part in policies.list_tables(connection, stored.id):
                         policies.set_next_run(connection, part.id, None)
@@ -98,7 +98,7 @@ class Control:
             for part in policies.list_tables(connection, stored.id):
                 policies.set_next_run(connection, part.id, None)
             now = self._engine.now(connection)
-            ledger.record(connection, Kind.REQUESTED, now=now, table=stored.table)
+            ledger.record(connection, EntryKind.REQUESTED, now=now, table=stored.table)
 
     def pause(self, stored: StoredPolicy) -> None:
         self._set_pause(stored, True)

@@ -36,7 +36,7 @@ from lapse.model import interval
 from lapse.model import settings as setting_model
 from lapse.model.hold import Hold
 from lapse.model.job import Job
-from lapse.model.ledger import Entry, Head, Verdict
+from lapse.model.ledger import ChainVerdict, Head, LedgerEntry
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 
@@ -399,11 +399,13 @@ class Lapse(Observer):
         """Those that keep rows now; `ended` lists all that there ever were."""
         return self._control.holds() if ended else self._control.holds_on()
 
-    def ledger(self, table: str | None = None, *, limit: int = LEDGER_LIMIT, before: int | None = None) -> list[Entry]:
+    def ledger(
+        self, table: str | None = None, *, limit: int = LEDGER_LIMIT, before: int | None = None
+    ) -> list[LedgerEntry]:
         """What was done, newest first: to one table, or to all and to settings. `before` is the id of an entry."""
         return self._ledger.entries(table, limit=limit, before=before)
 
-    def verify_ledger(self, *heads: Head) -> Verdict:
+    def verify_ledger(self, *heads: Head) -> ChainVerdict:
         """Is every entry what it was when it was written? `heads` are some that were noted outside of the database."""
         return self._ledger.verify(heads)
 
@@ -522,7 +524,7 @@ class Lapse(Observer):
             notices.append(f"what the first run deletes of {more:,} more tables is told by `lapse preview URL TABLE`")
         return tuple(notices)
 
-    def candidates(self) -> list[policyfile.Candidate]:
+    def candidates(self) -> list[policyfile.SuggestedPolicy]:
         """Tables without a policy, with what their columns suggest."""
         from lapse.app.policyfile import find_candidate
 

@@ -9,7 +9,7 @@ from typing import Any
 from lapse.catalog import Catalog, ledger
 from lapse.ddl.names import parse_table_name
 from lapse.errors import InvalidValue, LapseError, NotFound, TableNotFound
-from lapse.model.ledger import Entry, Head, Kind, Verdict
+from lapse.model.ledger import ChainVerdict, EntryKind, Head, LedgerEntry
 from lapse.model.table import TableName
 from lapse.runner.ledger import seal
 
@@ -19,14 +19,14 @@ class LedgerReader:
         self._catalog = catalog
         self._engine = catalog.engine
 
-    def entries(self, table: str | None, *, limit: int, before: int | None = None) -> list[Entry]:
+    def entries(self, table: str | None, *, limit: int, before: int | None = None) -> list[LedgerEntry]:
         """Newest first. Raises NotFound for a table of which nothing was ever recorded."""
         self.seal()
         with self._catalog.reading() as connection:
             name = None if table is None else self.table(table)
             return ledger.entries(connection, table=name, limit=limit, before=before)
 
-    def verify(self, anchors: Sequence[Head] = ()) -> Verdict:
+    def verify(self, anchors: Sequence[Head] = ()) -> ChainVerdict:
         """`anchors` are heads that were noted earlier, outside of the database."""
         self.seal()
         with self._catalog.reading() as connection:
@@ -64,13 +64,13 @@ def parse_head(text: str) -> Head:
     return Head(sequence=int(number), hash=digest)
 
 
-def who(entry: Entry) -> str:
+def who(entry: LedgerEntry) -> str:
     """The role of the database, where it has roles, and the user and host of the process."""
     place = f"{entry.user} at {entry.host} ({entry.program})"
     return place if entry.role is None else f"{entry.role}, {place}"
 
 
-def summary(entry: Entry) -> str:
+def summary(entry: LedgerEntry) -> str:
     """What an entry says, in a line."""
     tell = _WORDS.get(entry.kind, _nothing)
     try:
@@ -137,20 +137,20 @@ def _nothing(was: dict[str, Any], became: dict[str, Any]) -> str:
 
 
 _WORDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
-    Kind.DECLARED: _declared,
-    Kind.FOUND: _declared,
-    Kind.CHANGED: _change,
-    Kind.PAUSED: _change,
-    Kind.RESUMED: _change,
-    Kind.CANCELLED: _change,
-    Kind.REMOVED: _reason,
-    Kind.HELD: _hold,
-    Kind.RELEASED: _hold,
-    Kind.RUN: _run,
-    Kind.ARCHIVED: _file,
-    Kind.ARCHIVE_REMOVED: _file,
-    Kind.RESTORED: _restored,
-    Kind.SETTING: _setting,
-    Kind.GUARDED: _reason,
-    Kind.CONFIRMED: _reason,
+    EntryKind.DECLARED: _declared,
+    EntryKind.FOUND: _declared,
+    EntryKind.CHANGED: _change,
+    EntryKind.PAUSED: _change,
+    EntryKind.RESUMED: _change,
+    EntryKind.CANCELLED: _change,
+    EntryKind.REMOVED: _reason,
+    EntryKind.HELD: _hold,
+    EntryKind.RELEASED: _hold,
+    EntryKind.RUN: _run,
+    EntryKind.ARCHIVED: _file,
+    EntryKind.ARCHIVE_REMOVED: _file,
+    EntryKind.RESTORED: _restored,
+    EntryKind.SETTING: _setting,
+    EntryKind.GUARDED: _reason,
+    EntryKind.CONFIRMED: _reason,
 }

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from lapse.app.ledger import LedgerReader
 from lapse.catalog import Catalog, ledger, ledger_keys
 from lapse.errors import NotFound, NotPermitted, TableNotFound
-from lapse.model.ledger import Entry
+from lapse.model.ledger import LedgerEntry
 from lapse.model.table import TableName
 
 
@@ -22,7 +22,7 @@ class DeletedRow:
 
     at: str
     job: int
-    entry: Entry | None
+    entry: LedgerEntry | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

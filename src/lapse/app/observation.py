@@ -14,7 +14,7 @@ from lapse.app.progress import JobProgress, jobs_progress
 from lapse.app.status import TableStatus, table_statuses
 from lapse.catalog import Catalog, archive_files, exports, ledger, policies, settings, workers
 from lapse.catalog import jobs as stored_jobs
-from lapse.catalog.archive_files import Kept
+from lapse.catalog.archive_files import PublishedFiles
 from lapse.catalog.exports import ExportState
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.workers import WorkerRow
@@ -22,7 +22,7 @@ from lapse.engines.base import Footprint
 from lapse.errors import CatalogMissing, LapseError
 from lapse.model.archive import archive_table, file_url, label
 from lapse.model.job import Job
-from lapse.model.ledger import Entry, Head
+from lapse.model.ledger import Head, LedgerEntry
 from lapse.model.settings import Settings
 from lapse.runner.controller import Controller, Reading
 from lapse.runner.jobs import stale_before
@@ -129,7 +129,7 @@ class Observation:
         others = _not_followed(self._engine.native_jobs(self._connection, name, limit), own)
         return sorted([*own, *others], key=lambda job: job.created_at, reverse=True)[:limit] if others else own
 
-    def ledger(self, *, limit: int, before: int | None = None) -> list[Entry]:
+    def ledger(self, *, limit: int, before: int | None = None) -> list[LedgerEntry]:
         """Newest first; `before` is the id of an entry."""
         return [] if self.is_empty else ledger.entries(self._connection, limit=limit, before=before)
 
@@ -138,7 +138,7 @@ class Observation:
         return None if self.is_empty else ledger.head(self._connection)
 
     @cached_property
-    def exports(self) -> dict[int, tuple[Kept, ExportState]]:
+    def exports(self) -> dict[int, tuple[PublishedFiles, ExportState]]:
         """Policy id → the files of its archive, and how their export goes; where rows are archived in files."""
         places = {
             stored.id: label(archive_table(stored.policy.archive, stored.table))
@@ -148,7 +148,7 @@ class Observation:
         if not places:
             return {}
         kept, states = archive_files.kept_by_outbox(self._connection), exports.read_all(self._connection)
-        nothing = Kept(files=0, rows=0, bytes=0)
+        nothing = PublishedFiles(files=0, rows=0, bytes=0)
         return {
             policy_id: (kept.get(outbox, nothing), states.get(outbox, ExportState(outbox=outbox)))
             for policy_id, outbox in places.items()

@@ -12,14 +12,14 @@ JOBS_LOOKED_AT = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class ExpectedPace:
     rows_per_second: float
 
     def seconds_for(self, rows: int) -> float:
         return rows / self.rows_per_second
 
 
-def pace_of(policy: Policy, jobs: Sequence[Job]) -> Pace | None:
+def pace_of(policy: Policy, jobs: Sequence[Job]) -> ExpectedPace | None:
     """From a table's last jobs, newest first; None where none of them has deleted anything and no limit says it."""
     limit = policy.delete_rate_limit or None
     deleted, seconds = 0, 0.0
@@ -29,6 +29,6 @@ def pace_of(policy: Policy, jobs: Sequence[Job]) -> Pace | None:
             # By the stopwatch of its tasks, which worked side by side or one after the other.
             seconds += job.summary.task_seconds
     if not deleted or seconds <= 0:
-        return None if limit is None else Pace(rows_per_second=limit)
+        return None if limit is None else ExpectedPace(rows_per_second=limit)
     pace = deleted / seconds
-    return Pace(rows_per_second=pace if limit is None else min(pace, limit))
+    return ExpectedPace(rows_per_second=pace if limit is None else min(pace, limit))

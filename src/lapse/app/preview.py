@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from lapse.app.forecast import FORECAST_DAYS, Forecast, Forecaster
-from lapse.app.pace import Pace
+from lapse.app.pace import ExpectedPace
 from lapse.engines.base import Advice, BoundPolicy, Consequences, Engine, Survey, Target, Touched
 from lapse.errors import LapseError
 from lapse.model.interval import Interval
@@ -123,7 +123,7 @@ def preview(
     declared: BoundPolicy,
     *,
     exact: bool,
-    pace: Pace | None = None,
+    pace: ExpectedPace | None = None,
     ttl: Interval | None = None,
     days: int = FORECAST_DAYS,
     is_candidate: bool = False,

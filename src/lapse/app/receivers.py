@@ -66,7 +66,7 @@ def read_receivers(environment: Mapping[str, str], url: str | None, command: str
     if url:
         found.append(Webhook(url, secret or None))
     if command:
-        found.append(Command(command))
+        found.append(CommandReceiver(command))
     return tuple(found)
 
 
@@ -162,7 +162,7 @@ class Webhook(Receiver):
             ) from None
 
 
-class Command(Receiver):
+class CommandReceiver(Receiver):
     """Run without a shell, with the notice as JSON on its standard input. Exit code 0 says that it was delivered."""
 
     name = "command"

@@ -15,7 +15,7 @@ from lapse.app.status import TableStatus
 from lapse.catalog.policies import StoredPolicy
 from lapse.model.hold import Hold
 from lapse.model.job import Job
-from lapse.model.ledger import Entry, Verdict
+from lapse.model.ledger import ChainVerdict, LedgerEntry
 from lapse.model.policy import ColumnExpiry, Policy
 from lapse.model.table import MANAGED_COLUMN, TableName
 from lapse.runner.comments import CommentProblem
@@ -58,7 +58,7 @@ def job_record(job: Job) -> Record:
     }
 
 
-def entry_record(entry: Entry) -> Record:
+def entry_record(entry: LedgerEntry) -> Record:
     return {
         "sequence": entry.sequence,
         "entry_id": entry.id,
@@ -100,7 +100,7 @@ def key_record(history: KeyHistory) -> Record:
     }
 
 
-def verdict_record(verdict: Verdict) -> Record:
+def verdict_record(verdict: ChainVerdict) -> Record:
     return {
         "verified": verdict.holds,
         "entries": verdict.entries,

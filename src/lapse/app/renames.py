@@ -11,13 +11,13 @@ from lapse.catalog import Catalog, holds, ledger, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import BoundPolicy
 from lapse.errors import LapseError, TableNotFound
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.table import TableName
 from lapse.runner.policy_manager import PolicyManager, bind, load_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
+class TableRename:
     """`still_armed`: before it was renamed, the table was the one that the policy was declared on."""
 
     stored: StoredPolicy
@@ -31,7 +31,7 @@ class Mover:
         self._engine = catalog.engine
         self._manager = declarer
 
-    def follow(self, connection: Connection, renames: Sequence[tuple[TableName, TableName]]) -> list[Move]:
+    def follow(self, connection: Connection, renames: Sequence[tuple[TableName, TableName]]) -> list[TableRename]:
         """Asked before the statement runs: where each policy will be after its last step."""
         moving: dict[TableName, StoredPolicy | None] = {}
         for old, new in renames:
@@ -45,12 +45,12 @@ class Mover:
             was = stored.table if stored is not None else old
             moving[self._engine.comparable(connection, self._engine.after_rename(was, new))] = stored
         return [
-            Move(stored=stored, to=name, still_armed=self._is_armed(connection, stored))
+            TableRename(stored=stored, to=name, still_armed=self._is_armed(connection, stored))
             for name, stored in moving.items()
             if stored is not None
         ]
 
-    def move(self, connection: Connection, moves: Sequence[Move]) -> None:
+    def move(self, connection: Connection, moves: Sequence[TableRename]) -> None:
         """After the statement: the catalog first, then what carries the names of the tables."""
         found = [(move, declared) for move in moves if (declared := self._find(connection, move)) is not None]
         bound = self._catalog.bind(connection)
@@ -80,7 +80,9 @@ class Mover:
     def _record(self, bound: Connection, old: TableName, new: TableName) -> None:
         """Under the new name: what is asked about a table is asked by the name that it has."""
         now = self._engine.now(bound)
-        ledger.record(bound, Kind.RENAMED, now=now, table=new, before={"table": str(old)}, after={"table": str(new)})
+        ledger.record(
+            bound, EntryKind.RENAMED, now=now, table=new, before={"table": str(old)}, after={"table": str(new)}
+        )
 
     def _is_there(self, connection: Connection, name: TableName) -> bool:
         try:
@@ -98,7 +100,7 @@ class Mover:
             return False
         return True
 
-    def _find(self, connection: Connection, move: Move) -> BoundPolicy | None:
+    def _find(self, connection: Connection, move: TableRename) -> BoundPolicy | None:
         """None where the statement renamed something else, such as a temporary table."""
         try:
             return bind(self._engine.describe(connection, move.to), move.stored.policy, move.stored.holds)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from lapse.archive.address import is_archive_url
 from lapse.archive.allowed import open_allowed
-from lapse.archive.archive import Archive, Verification
-from lapse.archive.column import Column
+from lapse.archive.archive import Archive, FileVerification
+from lapse.archive.column import ArchivedColumn
 from lapse.archive.header import File, Header
 from lapse.archive.layout import number_of, pending_path
 from lapse.archive.opening import open
@@ -20,11 +20,11 @@ from lapse.archive.writer import PendingFile
 
 __all__ = [
     "Archive",
-    "Column",
+    "ArchivedColumn",
     "File",
+    "FileVerification",
     "Header",
     "PendingFile",
-    "Verification",
     "Verified",
     "is_archive_url",
     "number_of",

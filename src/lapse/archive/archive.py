@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from lapse.archive import layout
-from lapse.archive.files import Entry, Files
+from lapse.archive.files import ArchivedFile, Files
 from lapse.archive.header import File, Header
 from lapse.archive.reader import Verified, describe_file, verified
 from lapse.archive.times import within
@@ -19,7 +19,7 @@ from lapse.errors import ArchiveConflict, ArchiveDamaged, ArchiveUnavailable, In
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verification:
+class FileVerification:
     """What was read of one file; `problem` is None where it is as it was written."""
 
     path: str
@@ -88,14 +88,16 @@ class Archive:
         """A file, verified before anything of it is given out. `expected` is the digest that was recorded elsewhere."""
         return verified(self._files, self._entry(path), expected)
 
-    def verify(self, table: str | None = None, *, expected: Mapping[str, str] | None = None) -> Iterator[Verification]:
+    def verify(
+        self, table: str | None = None, *, expected: Mapping[str, str] | None = None
+    ) -> Iterator[FileVerification]:
         """Reads every published file, or those whose digests by path are `expected`; each is found good or bad."""
         found = {entry.path: entry for entry in self._published(table)}
         for path in sorted(found if expected is None else expected):
             if path in found:
                 yield self._verify(found[path], (expected or {}).get(path))
             else:
-                yield Verification(path=path, rows=0, bytes=0, problem=f"{self._shown(path)} is not there")
+                yield FileVerification(path=path, rows=0, bytes=0, problem=f"{self._shown(path)} is not there")
 
     # --- writing
 
@@ -181,14 +183,14 @@ class Archive:
     def _shown(self, path: str) -> str:
         return self._files.address.at(path)
 
-    def _walk(self, table: str | None) -> list[Entry]:
+    def _walk(self, table: str | None) -> list[ArchivedFile]:
         self._files.check_root()
         return self._files.walk("" if table is None else layout.table_folder(table))
 
-    def _published(self, table: str | None) -> list[Entry]:
+    def _published(self, table: str | None) -> list[ArchivedFile]:
         return [entry for entry in self._walk(table) if layout.is_published(entry.path)]
 
-    def _entry(self, path: str) -> Entry:
+    def _entry(self, path: str) -> ArchivedFile:
         found = self._files.find(path)
         if found is None:
             self._files.check_root()
@@ -196,12 +198,12 @@ class Archive:
             raise ArchiveDamaged(f"{self._shown(path)} is not there", hint=hint, path=path)
         return found
 
-    def _verify(self, entry: Entry, expected: str | None) -> Verification:
+    def _verify(self, entry: ArchivedFile, expected: str | None) -> FileVerification:
         try:
             with verified(self._files, entry, expected) as found:
-                return Verification(path=entry.path, rows=found.file.rows, bytes=entry.bytes)
+                return FileVerification(path=entry.path, rows=found.file.rows, bytes=entry.bytes)
         except ArchiveDamaged as error:
-            return Verification(path=entry.path, rows=0, bytes=entry.bytes, problem=error.message)
+            return FileVerification(path=entry.path, rows=0, bytes=entry.bytes, problem=error.message)
 
 
 def _overlaps(file: File, since: datetime | None, until: datetime | None) -> bool:

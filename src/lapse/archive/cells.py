@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lapse.archive.column import Column
+from lapse.archive.column import ArchivedColumn
 from lapse.archive.loading import arrow
 from lapse.archive.storage import Cell
 
@@ -15,7 +15,7 @@ EXACT = "lapse_exact"
 NULL in most rows."""
 
 
-def exact_name(columns: Sequence[Column]) -> str:
+def exact_name(columns: Sequence[ArchivedColumn]) -> str:
     """A name that no column of the table has, whatever its case."""
     taken, name = {column.name.lower() for column in columns}, EXACT
     while name in taken:
@@ -23,12 +23,12 @@ def exact_name(columns: Sequence[Column]) -> str:
     return name
 
 
-def schema(columns: Sequence[Column]) -> Any:
+def schema(columns: Sequence[ArchivedColumn]) -> Any:
     exact = arrow().field(exact_name(columns), arrow().string(), metadata={"lapse.type": "odd values as JSON"})
     return arrow().schema([*(column.arrow_field for column in columns), exact])
 
 
-def encode(columns: Sequence[Column], cells: Sequence[Any]) -> Any:
+def encode(columns: Sequence[ArchivedColumn], cells: Sequence[Any]) -> Any:
     """A record batch of cells that are given by column."""
     arrays: list[Any] = []
     odd: dict[int, dict[str, str]] = {}
@@ -43,7 +43,7 @@ def encode(columns: Sequence[Column], cells: Sequence[Any]) -> Any:
     return arrow().record_batch(arrays, schema=schema(columns))
 
 
-def decode(columns: Sequence[Column], batch: Any) -> list[list[Cell]]:
+def decode(columns: Sequence[ArchivedColumn], batch: Any) -> list[list[Cell]]:
     """The cells of a batch, by column."""
     odd: dict[str, dict[int, str]] = {column.name: {} for column in columns}
     exact = batch.column(len(columns))

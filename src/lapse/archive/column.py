@@ -17,7 +17,7 @@ TYPE_KEY, NOTE_KEY = "lapse.type", "lapse.kept_as"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class ArchivedColumn:
     """`type` is how the database spells it: `format_type` on PostgreSQL (the base type of a domain), COLUMN_TYPE and
     `character set NAME` on MariaDB and MySQL, the declared type on SQLite.
 
@@ -61,9 +61,9 @@ class Column:
         return {"name": self.name, "type": self.type} | made_of
 
 
-def columns_from_json(engine: str, items: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+def columns_from_json(engine: str, items: Sequence[Mapping[str, Any]]) -> tuple[ArchivedColumn, ...]:
     return tuple(
-        Column(
+        ArchivedColumn(
             engine=engine,
             name=item["name"],
             type=item["type"],

@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ArchivedFile:
     """A file: its path inside the archive, and its size."""
 
     path: str
@@ -63,12 +63,12 @@ class Files:
             hint = "create the folder, or mount its disk" if self._local else "create the bucket, or correct its name"
             raise ArchiveUnavailable(f"{self.address} is not there", hint=hint)
 
-    def find(self, path: str) -> Entry | None:
+    def find(self, path: str) -> ArchivedFile | None:
         with self.errors("find", path):
             found = self._system.get_file_info(self._full(path))
-        return Entry(path=path, bytes=found.size) if found.type == arrow("fs").FileType.File else None
+        return ArchivedFile(path=path, bytes=found.size) if found.type == arrow("fs").FileType.File else None
 
-    def walk(self, folder: str = "") -> list[Entry]:
+    def walk(self, folder: str = "") -> list[ArchivedFile]:
         """Every file below a folder, by name."""
         library = arrow("fs")
         selector = library.FileSelector(self._full(folder), recursive=True, allow_not_found=True)
@@ -76,7 +76,9 @@ class Files:
             found = self._system.get_file_info(selector)
         start = len(self._full("")) + 1
         files = (each for each in found if each.type == library.FileType.File)
-        return sorted((Entry(path=each.path[start:], bytes=each.size) for each in files), key=lambda each: each.path)
+        return sorted(
+            (ArchivedFile(path=each.path[start:], bytes=each.size) for each in files), key=lambda each: each.path
+        )
 
     def folders(self) -> list[str]:
         library = arrow("fs")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lapse.archive.column import ENGINES, Column, columns_from_json
+from lapse.archive.column import ENGINES, ArchivedColumn, columns_from_json
 from lapse.archive.layout import final_path, pending_path
 from lapse.errors import InvalidValue, LapseError
 
@@ -32,7 +32,7 @@ class Header:
     sequence: int
     cutoff: datetime
     written_at: datetime
-    columns: tuple[Column, ...]
+    columns: tuple[ArchivedColumn, ...]
     time_column: str | None = None
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from lapse.archive.postgres_types import MAX_DECIMAL_DIGITS
-from lapse.archive.storage import Binary, Parsed, Storage, Text, date, decimal, integer, moment
+from lapse.archive.storage import BinaryStorage, Parsed, Storage, TextStorage, date, decimal, integer, moment
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "integer": 32, "bigint": 64}
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
@@ -54,16 +54,16 @@ def storage(type_name: str, made_of: tuple[str, ...] | None) -> Storage | None:
     if name in _INTEGERS:
         return integer(("u" if "unsigned" in type_name.lower() else "") + f"int{_INTEGERS[name]}")
     if name in _BINARY or name in _SPATIAL:
-        return Binary()
-    return _number(name, size) or _time(name, size) or (Text(note=_AS_TEXT[name]) if name in _AS_TEXT else None)
+        return BinaryStorage()
+    return _number(name, size) or _time(name, size) or (TextStorage(note=_AS_TEXT[name]) if name in _AS_TEXT else None)
 
 
 def _text(name: str, charset: re.Match[str] | None) -> Storage | None:
     if charset is not None and charset[1] == "binary":
-        return Binary()
+        return BinaryStorage()
     if charset is None or charset[1] not in _LOSSLESS:
         return None
-    return Text(note=f"{name}, by the names of its members") if name in _CHOICES else Text()
+    return TextStorage(note=f"{name}, by the names of its members") if name in _CHOICES else TextStorage()
 
 
 def _number(name: str, size: str) -> Storage | None:
@@ -73,7 +73,7 @@ def _number(name: str, size: str) -> Storage | None:
         return None
     precision, _, scale = (size or "10,0").partition(",")
     if int(precision) > MAX_DECIMAL_DIGITS:
-        return Text(note="it has more digits than a decimal of Parquet")
+        return TextStorage(note="it has more digits than a decimal of Parquet")
     return decimal(int(precision), int(scale or 0))
 
 

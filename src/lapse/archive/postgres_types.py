@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lapse.archive.storage import Binary, Parsed, Storage, Text, boolean, date, decimal, integer, moment
+from lapse.archive.storage import BinaryStorage, Parsed, Storage, TextStorage, boolean, date, decimal, integer, moment
 
 MAX_DECIMAL_DIGITS = 38
 """Of a decimal in Parquet that readers know."""
@@ -26,7 +26,7 @@ _NATIVE: Mapping[str, Storage] = {
     "date": date(),
     "timestamp without time zone": moment(),
     "timestamp with time zone": moment(zone=True, suffix="+00"),
-    "bytea": Binary(escaped=True),
+    "bytea": BinaryStorage(escaped=True),
 }
 _PLAIN = ("text", "character varying", "character", '"char"', "name", "citext")
 _AS_TEXT = {
@@ -64,10 +64,10 @@ _EXTENSIONS = re.compile(r'^(?:\w+|"[^"]+")\.(citext|hstore|ltree)$')
 def storage(type_name: str, made_of: tuple[str, ...] | None) -> Storage | None:
     """None for a type whose text may be read back as another value: money, reg*, unknown types."""
     if made_of is not None:
-        return Text(note="a type of the user's, in its text form") if all(map(_is_known, made_of)) else None
+        return TextStorage(note="a type of the user's, in its text form") if all(map(_is_known, made_of)) else None
     if type_name.endswith("[]"):
         known = _is_known(type_name.rstrip("[]"))
-        return Text(note="an array, in its text form, with its bounds") if known else None
+        return TextStorage(note="an array, in its text form, with its bounds") if known else None
     return _built_in(type_name)
 
 
@@ -79,9 +79,9 @@ def _built_in(type_name: str) -> Storage | None:
     if name in _NATIVE:
         return _NATIVE[name]
     if name in _PLAIN:
-        return Text()
+        return TextStorage()
     note = (_AS_TEXT | _RANGES).get(name)
-    return Text(note=note) if note else None
+    return TextStorage(note=note) if note else None
 
 
 def _plain_name(type_name: str) -> str:
@@ -95,7 +95,7 @@ def _numeric(modifier: str) -> Storage:
     digits, behind = int(precision), int(scale or 0)
     if digits <= MAX_DECIMAL_DIGITS and 0 <= behind <= digits:
         return decimal(digits, behind)
-    return Text(note="it has more digits than a decimal of Parquet")
+    return TextStorage(note="it has more digits than a decimal of Parquet")
 
 
 def _is_known(type_name: str) -> bool:

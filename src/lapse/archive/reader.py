@@ -11,7 +11,7 @@ from typing import Any
 
 from lapse.archive import cells
 from lapse.archive.digest import Digest
-from lapse.archive.files import CHUNK_BYTES, Entry, Files
+from lapse.archive.files import CHUNK_BYTES, ArchivedFile, Files
 from lapse.archive.header import File, describe, read_description
 from lapse.archive.loading import arrow
 from lapse.archive.storage import Cell
@@ -33,7 +33,7 @@ class Verified:
         return (cells.decode(self.file.header.columns, batch) for batch in self.batches())
 
 
-def describe_file(files: Files, entry: Entry) -> File:
+def describe_file(files: Files, entry: ArchivedFile) -> File:
     """By its metadata alone, which is at its end: no row is read."""
     stream = files.open(entry.path)
     with files.errors("read", entry.path), stream, _damage(files, entry.path):
@@ -41,7 +41,7 @@ def describe_file(files: Files, entry: Entry) -> File:
 
 
 @contextmanager
-def verified(files: Files, entry: Entry, expected: str | None = None) -> Iterator[Verified]:
+def verified(files: Files, entry: ArchivedFile, expected: str | None = None) -> Iterator[Verified]:
     """Read once into a local file, compared with its digest and with the one that is expected, and only then given out.
 
     What is checked is what is read afterwards, whatever happens to the original meanwhile.
@@ -58,7 +58,7 @@ def verified(files: Files, entry: Entry, expected: str | None = None) -> Iterato
         yield Verified(file=file, reader=reader)
 
 
-def _told(reader: Any, entry: Entry) -> File:
+def _told(reader: Any, entry: ArchivedFile) -> File:
     file = read_description(reader.metadata.metadata, entry.path, entry.bytes)
     if entry.path not in (file.header.path, file.header.pending_path):
         raise ValueError(f"it is {file.header.path}, under another name")

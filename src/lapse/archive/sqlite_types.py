@@ -23,7 +23,7 @@ _LARGEST = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
-class Native(Storage):
+class PlainCells(Storage):
     """Cells of one Python type as one Arrow type; all others are odd."""
 
     kind: type[Any]
@@ -51,7 +51,7 @@ class Native(Storage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numeric(Native):
+class Numeric(PlainCells):
     """A column of numeric affinity, such as DATETIME or DECIMAL: numbers and text, told apart by how they look.
 
     A number's text is a number; SQLite itself turns text that looks like one into one in such a column.
@@ -71,13 +71,13 @@ def storage(type_name: str, made_of: tuple[str, ...] | None) -> Storage:
     """By SQLite's own rules for the affinity of a declared type."""
     declared = type_name.upper()
     if "INT" in declared:
-        return Native(kind=int, name="int64")
+        return PlainCells(kind=int, name="int64")
     if any(word in declared for word in ("CHAR", "CLOB", "TEXT")):
-        return Native(kind=str, name="string")
+        return PlainCells(kind=str, name="string")
     if "BLOB" in declared or not declared.strip():
-        return Native(kind=bytes, name="binary")
+        return PlainCells(kind=bytes, name="binary")
     if any(word in declared for word in ("REAL", "FLOA", "DOUB")):
-        return Native(kind=float, name="float64")
+        return PlainCells(kind=float, name="float64")
     return Numeric(kind=str, name="string", note="numbers and text, as SQLite's affinity tells them apart")
 
 

@@ -45,7 +45,7 @@ class Storage(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Storage):
+class TextStorage(Storage):
     """Text is kept as it is. With a `note` it is the text form of something else, complete and unambiguous."""
 
     note: str | None = None
@@ -62,7 +62,7 @@ class Text(Storage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binary(Storage):
+class BinaryStorage(Storage):
     """Bytes; `escaped` where the database writes them as `\\x` and hexadecimal digits."""
 
     escaped: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lapse.bench.contenders import STANDARD, Contender, lapse
-from lapse.bench.measure import Result, Run, compare
+from lapse.bench.measure import Measurement, Run, compare
 from lapse.bench.scratch import measure_here
 from lapse.bench.shape import KEYS, Shape
 from lapse.bench.tables import BenchTable, table_for
@@ -13,7 +13,7 @@ __all__ = [
     "STANDARD",
     "BenchTable",
     "Contender",
-    "Result",
+    "Measurement",
     "Run",
     "Shape",
     "compare",

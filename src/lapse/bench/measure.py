@@ -33,7 +33,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Measurement:
     """All rounds of one contender on one shape."""
 
     shape: Shape
@@ -59,7 +59,7 @@ class Result:
         """How long a transaction lasts, all rounds together."""
         return percentile([hold for run in self.runs for hold in run.holds], quantile)
 
-    def faster_than(self, other: Result) -> float:
+    def faster_than(self, other: Measurement) -> float:
         return other.seconds / self.seconds
 
 
@@ -78,7 +78,7 @@ def compare(
     rounds: int,
     progress: Progress = lambda line: None,
     seed: int | None = None,
-) -> list[Result]:
+) -> list[Measurement]:
     """Every contender of every shape once per round. Raises WrongRows when one did not do its work."""
     chance = random.Random(seed)
     turns = [(shape, contender) for shape, contenders in plan.items() for contender in contenders]
@@ -88,7 +88,7 @@ def compare(
             run = measure(table, shape, contender)
             runs[shape, contender.name].append(run)
             progress(f"round {number}: {contender.name}: {run.seconds:.3f} s, {run.rate:,.0f} rows/s | {shape}")
-    return [Result(shape=shape, contender=name, runs=tuple(taken)) for (shape, name), taken in runs.items()]
+    return [Measurement(shape=shape, contender=name, runs=tuple(taken)) for (shape, name), taken in runs.items()]
 
 
 def measure(table: BenchTable, shape: Shape, contender: Contender) -> Run:

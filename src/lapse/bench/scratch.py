@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from lapse.app import Lapse
 from lapse.bench.contenders import STANDARD, Contender, lapse
-from lapse.bench.measure import Progress, Result, compare
+from lapse.bench.measure import Measurement, Progress, compare
 from lapse.bench.shape import Shape
 from lapse.bench.tables import table_for
 from lapse.catalog import schema
@@ -22,7 +22,7 @@ DRIVERS = ("psycopg", "pymysql", "sqlite3")
 
 def measure_here(
     database: Lapse, shapes: Sequence[Shape], *, rounds: int, progress: Progress = lambda line: None
-) -> list[Result]:
+) -> list[Measurement]:
     """The contenders that need nothing but SQL, and Lapse as it is set here."""
     table = table_for(database.engine.database.url, PREFIX + secrets.token_hex(4))
     contenders: list[Contender] = [*STANDARD, lapse()]

@@ -117,7 +117,7 @@ def unsettled(connection: Connection, outbox: str, *, old_before: datetime | Non
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class PublishedFiles:
     """What the published files of one outbox hold together."""
 
     files: int
@@ -125,12 +125,12 @@ class Kept:
     bytes: int
 
 
-def kept_by_outbox(connection: Connection) -> dict[str, Kept]:
+def kept_by_outbox(connection: Connection) -> dict[str, PublishedFiles]:
     counted = select(
         archive_file.c.outbox, func.count(), func.sum(archive_file.c.row_count), func.sum(archive_file.c.bytes)
     ).where(archive_file.c.state.in_((FileState.RECORDED, FileState.PUBLISHED)))
     return {
-        outbox: Kept(files=int(files), rows=int(rows), bytes=int(size))
+        outbox: PublishedFiles(files=int(files), rows=int(rows), bytes=int(size))
         for outbox, files, rows, size in connection.execute(counted.group_by(archive_file.c.outbox))
     }
 

@@ -13,7 +13,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import LARGEST_ID, hold, meta, policy, policy_version
 from lapse.errors import NotFound, Retryable
 from lapse.model.hold import HeldTerm, Hold, write_terms
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.table import TableName
 
 
@@ -40,7 +40,7 @@ def place_hold(
     }
     result = connection.execute(insert(hold), values)
     placed = get_hold(connection, int(result.inserted_primary_key[0]))  # type: ignore[index]
-    ledger.record(connection, Kind.HELD, now=now, table=table, after=_recorded(placed, version))
+    ledger.record(connection, EntryKind.HELD, now=now, table=table, after=_recorded(placed, version))
     return placed
 
 
@@ -61,7 +61,7 @@ def end_hold(connection: Connection, held: Hold, *, now: datetime, by: str | Non
     )
     if ended.rowcount != 1:
         return False
-    ledger.record(connection, Kind.RELEASED, now=now, table=held.table, before=_recorded(held, version))
+    ledger.record(connection, EntryKind.RELEASED, now=now, table=held.table, before=_recorded(held, version))
     return True
 
 

@@ -39,7 +39,7 @@ from lapse.model.job import (
     PathKind,
     TaskStatus,
 )
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.statement import JobAction
 from lapse.model.table import TableName
 
@@ -100,7 +100,7 @@ def count_restored(
     """Rows that came back, by job; of jobs that the history has forgotten the ledger alone tells."""
     if rows:
         counted = {"restored": sum(rows.values()), "archive": archive, "jobs": rows}
-        ledger.record(connection, Kind.RESTORED, now=now, table=table, after=counted)
+        ledger.record(connection, EntryKind.RESTORED, now=now, table=table, after=counted)
     for job_id, number in rows.items():
         connection.execute(update(job).where(job.c.job_id == job_id).values(restored=job.c.restored + number))
 
@@ -277,7 +277,7 @@ def record_run(
     found |= {name: text for name, text in told.items() if text is not None}
     if key.ledger_keys:
         found["keys"] = ledger_keys.summary(connection, key.id)
-    ledger.record(connection, Kind.RUN, now=now, table=key.table, after=found)
+    ledger.record(connection, EntryKind.RUN, now=now, table=key.table, after=found)
 
 
 def ended(
@@ -305,7 +305,7 @@ def forget_jobs(connection: Connection, *, before: datetime) -> int:
     return connection.execute(delete(job).where(job.c.job_id.in_(ids))).rowcount if ids else 0
 
 
-_KINDS = {JobAction.PAUSE: Kind.PAUSED, JobAction.RESUME: Kind.RESUMED, JobAction.CANCEL: Kind.CANCELLED}
+_KINDS = {JobAction.PAUSE: EntryKind.PAUSED, JobAction.RESUME: EntryKind.RESUMED, JobAction.CANCEL: EntryKind.CANCELLED}
 _WITHOUT_TASKS = delete(task).where(task.c.job_id == bindparam("ended_id"))
 _ENDED = update(job).where(job.c.job_id == bindparam("ended_id"), job.c.active_table_id.is_not(None))
 FORGOTTEN_AT_ONCE = 1_000

@@ -21,7 +21,7 @@ from lapse.catalog import ledger_keys
 from lapse.catalog.schema import NAME_LENGTH, hold, ledger, policy, setting
 from lapse.errors import Retryable
 from lapse.model.actor import current_actor
-from lapse.model.ledger import FIRST, Chain, Entry, Head, Kind, Verdict, canonical, written_at
+from lapse.model.ledger import FIRST, Chain, ChainVerdict, EntryKind, Head, LedgerEntry, canonical, written_at
 from lapse.model.table import TableName
 
 SEALED_AT_ONCE = 500
@@ -52,7 +52,7 @@ _SEAL = (
 
 def record(
     connection: Connection,
-    kind: Kind,
+    kind: EntryKind,
     *,
     now: datetime,
     table: TableName | None = None,
@@ -80,17 +80,17 @@ def record(
 
 def begin(connection: Connection, now: datetime) -> None:
     """The first entries, in the transaction that makes the ledger: what was there before it had one."""
-    record(connection, Kind.BEGAN, now=now, after={"lapse": __version__})
+    record(connection, EntryKind.BEGAN, now=now, after={"lapse": __version__})
     for row in connection.execute(select(policy).order_by(policy.c.policy_id)).mappings():
         table = TableName(row["table_name"], row["schema_name"] or None)
         found = {"version": row["version"], "policy": json.loads(row["options"]), "source": row["source"]}
-        record(connection, Kind.FOUND, now=now, table=table, after=found | {"declared_at": row["changed_at"]})
+        record(connection, EntryKind.FOUND, now=now, table=table, after=found | {"declared_at": row["changed_at"]})
     for row in connection.execute(select(hold).where(hold.c.released_at.is_(None))).mappings():
         table = TableName(row["table_name"], row["schema_name"] or None)
         found = {"hold": row["hold_id"], "where": row["expression"], "until": row["until_at"], "reason": row["reason"]}
-        record(connection, Kind.FOUND, now=now, table=table, after=found | {"placed_at": row["placed_at"]})
+        record(connection, EntryKind.FOUND, now=now, table=table, after=found | {"placed_at": row["placed_at"]})
     for row in connection.execute(select(setting)).mappings():
-        record(connection, Kind.FOUND, now=now, after={"setting": row["name"], "value": row["value"]})
+        record(connection, EntryKind.FOUND, now=now, after={"setting": row["name"], "value": row["value"]})
 
 
 def seal(connection: Connection, *, skips_locked: bool) -> bool:
@@ -130,7 +130,7 @@ def entries(
     before: int | None = None,
     until: datetime | None = None,
     runs_since: datetime | None = None,
-) -> list[Entry]:
+) -> list[LedgerEntry]:
     """In the order in which they were recorded, newest first. `before` is the id of an entry; jobs that ended before
     `runs_since` are left out."""
     query = select(ledger).order_by(ledger.c.entry_id.desc()).limit(limit)
@@ -139,13 +139,13 @@ def entries(
     if before is not None:
         query = query.where(ledger.c.entry_id < before)
     if runs_since is not None:
-        query = query.where(or_(ledger.c.kind != str(Kind.RUN), ledger.c.recorded_at >= written_at(runs_since)))
+        query = query.where(or_(ledger.c.kind != str(EntryKind.RUN), ledger.c.recorded_at >= written_at(runs_since)))
     if until is not None:
         query = query.where(ledger.c.recorded_at <= written_at(until))
     return [_entry(row) for row in connection.execute(query).mappings()]
 
 
-def oldest(connection: Connection, table: TableName | None = None) -> Entry | None:
+def oldest(connection: Connection, table: TableName | None = None) -> LedgerEntry | None:
     """The first entry that is still there: of all, or about one table."""
     query = select(ledger).order_by(ledger.c.entry_id).limit(1)
     if table is not None:
@@ -158,9 +158,9 @@ def _about(table: TableName) -> tuple[Any, Any]:
     return ledger.c.schema_name == (table.schema or ""), ledger.c.table_name == table.name
 
 
-def run_of(connection: Connection, table: TableName, job: int) -> Entry | None:
+def run_of(connection: Connection, table: TableName, job: int) -> LedgerEntry | None:
     """The entry of a job; None while it runs, and where the entry was pruned."""
-    query = select(ledger).where(*_about(table), ledger.c.kind == str(Kind.RUN))
+    query = select(ledger).where(*_about(table), ledger.c.kind == str(EntryKind.RUN))
     # As `canonical` writes it, behind the last of the names that come before it.
     named = query.where(ledger.c.after_json.like(f'%"job":{int(job)},%')).order_by(ledger.c.entry_id)
     found = map(_entry, connection.execute(named).mappings())
@@ -173,7 +173,7 @@ def tables(connection: Connection, name: str) -> set[TableName]:
     return {TableName(name, schema or None) for schema in connection.execute(schemas).scalars()}
 
 
-def verify(connection: Connection, anchors: Mapping[int, str]) -> Verdict:
+def verify(connection: Connection, anchors: Mapping[int, str]) -> ChainVerdict:
     """Read the chain from its beginning to the first entry that is wrong, or to its head."""
     chain = Chain(anchors=anchors)
     for some in _sealed(connection):
@@ -183,15 +183,15 @@ def verify(connection: Connection, anchors: Mapping[int, str]) -> Verdict:
     return chain.verdict(waiting=int(connection.execute(waiting).scalar_one()))
 
 
-def _has_its_keys(connection: Connection, entry: Entry, chain: Chain) -> bool:
+def _has_its_keys(connection: Connection, entry: LedgerEntry, chain: Chain) -> bool:
     """Of a job whose keys are on record. They go with their entry, so they are there as long as it is."""
-    said = entry.became.get("keys") if entry.kind == Kind.RUN else None
+    said = entry.became.get("keys") if entry.kind == EntryKind.RUN else None
     if said is None or ledger_keys.fits(connection, entry.became["job"], said):
         return True
     return chain.fail(int(entry.sequence or 0), f"is not about the keys that are stored for job {entry.became['job']}")
 
 
-def _sealed(connection: Connection) -> Iterator[Sequence[Entry]]:
+def _sealed(connection: Connection) -> Iterator[Sequence[LedgerEntry]]:
     after, query = 0, select(ledger).order_by(ledger.c.sequence).limit(READ_AT_ONCE)
     while True:
         rows = connection.execute(query.where(ledger.c.sequence > after)).mappings().all()
@@ -208,8 +208,8 @@ def prune(connection: Connection, *, before: datetime, now: datetime) -> int:
         return 0
     last = rows[-1]
     gone = {"first": rows[0].sequence, "last": last.sequence, "hash": last.hash, "until": last.recorded_at}
-    record(connection, Kind.PRUNED, now=now, before=gone)
-    runs = select(ledger.c.after_json).where(ledger.c.sequence <= last.sequence, ledger.c.kind == str(Kind.RUN))
+    record(connection, EntryKind.PRUNED, now=now, before=gone)
+    runs = select(ledger.c.after_json).where(ledger.c.sequence <= last.sequence, ledger.c.kind == str(EntryKind.RUN))
     told = [json.loads(text) for text in connection.execute(runs).scalars()]
     ledger_keys.prune(connection, [each["job"] for each in told if "keys" in each])
     return connection.execute(delete(ledger).where(ledger.c.sequence <= last.sequence)).rowcount
@@ -228,9 +228,9 @@ def _beginning(connection: Connection, limit: int, before: str) -> Sequence[Row[
     return list(takewhile(lambda row: row.recorded_at <= before, connection.execute(oldest)))
 
 
-def _entry(row: RowMapping) -> Entry:
+def _entry(row: RowMapping) -> LedgerEntry:
     name = row["table_name"]
-    return Entry(
+    return LedgerEntry(
         id=row["entry_id"],
         at=str(row["recorded_at"]),
         kind=str(row["kind"]),

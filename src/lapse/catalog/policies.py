@@ -34,7 +34,7 @@ from lapse.errors import Retryable
 from lapse.model.archive import file_url
 from lapse.model.blocked import BlockCode
 from lapse.model.hold import HeldTerm, read_terms, write_terms
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
 
@@ -274,12 +274,12 @@ def _recorded(stored: StoredPolicy) -> dict[str, Any]:
     return found | ({"grace_until": stored.grace_until} if stored.grace_until else {})
 
 
-def _kind_of_change(current: StoredPolicy | None, value: Policy) -> Kind:
+def _kind_of_change(current: StoredPolicy | None, value: Policy) -> EntryKind:
     if current is None:
-        return Kind.DECLARED
+        return EntryKind.DECLARED
     if current.policy != value and replace(current.policy, pause=value.pause) == value:
-        return Kind.PAUSED if value.pause else Kind.RESUMED
-    return Kind.CHANGED
+        return EntryKind.PAUSED if value.pause else EntryKind.RESUMED
+    return EntryKind.CHANGED
 
 
 def _overtaken(name: TableName) -> Retryable:
@@ -301,7 +301,7 @@ def delete_policy(connection: Connection, stored: StoredPolicy, *, reason: str, 
     connection.execute(delete(rate).where(rate.c.name.like(f"%:{policy_id}")))
     connection.execute(delete(policy).where(policy.c.policy_id == policy_id))
     before = _recorded(stored)
-    ledger.record(connection, Kind.REMOVED, now=now, table=stored.table, before=before, after={"reason": reason})
+    ledger.record(connection, EntryKind.REMOVED, now=now, table=stored.table, before=before, after={"reason": reason})
 
 
 def list_tables(connection: Connection, policy_id: int | None = None) -> list[PhysicalTable]:
@@ -504,7 +504,7 @@ def plan_anew(connection: Connection, policy_id: int) -> None:
 def suspend_policies(connection: Connection, code: BlockCode, now: datetime) -> None:
     """Every policy deletes nothing until a person resumes it."""
     connection.execute(update(policy).values(disarmed=code))
-    ledger.record(connection, Kind.SUSPENDED, now=now, after={"reason": str(code)})
+    ledger.record(connection, EntryKind.SUSPENDED, now=now, after={"reason": str(code)})
 
 
 def end_grace(connection: Connection, policy_id: int) -> None:

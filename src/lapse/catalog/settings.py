@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select
 from lapse.catalog import ledger
 from lapse.catalog.schema import setting
 from lapse.model import settings as model
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.settings import Settings
 
 _SETTINGS = select(setting)
@@ -44,21 +44,21 @@ def _replace(connection: Connection, name: str, value: str | None, now: datetime
     if value is not None:
         connection.execute(insert(setting).values(name=name, value=value, changed_at=now))
     was, became = {"setting": name, "value": before}, {"setting": name, "value": value}
-    ledger.record(connection, Kind.SETTING, now=now, before=was, after=became)
+    ledger.record(connection, EntryKind.SETTING, now=now, before=was, after=became)
 
 
 def hold_clock(connection: Connection, reason: str, now: datetime) -> None:
     """Stop all jobs until `trust_clock`."""
     _end_clock_hold(connection)
     connection.execute(insert(setting).values(name=model.CLOCK_HOLD, value=reason, changed_at=now))
-    ledger.record(connection, Kind.CLOCK, now=now, after={"trusted": False, "reason": reason})
+    ledger.record(connection, EntryKind.CLOCK, now=now, after={"trusted": False, "reason": reason})
 
 
 def trust_clock(connection: Connection, now: datetime) -> bool:
     """True if the clock was not trusted before."""
     changed = _end_clock_hold(connection)
     if changed:
-        ledger.record(connection, Kind.CLOCK, now=now, after={"trusted": True})
+        ledger.record(connection, EntryKind.CLOCK, now=now, after={"trusted": True})
     return changed
 
 

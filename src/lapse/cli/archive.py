@@ -42,7 +42,7 @@ def archive(url: Url = None, table: TableArgument = None, verify: Verify = False
 
     Example: `lapse archive sqlite:///app.db events`
     """
-    from lapse.app.archiving import Verdict
+    from lapse.app.archiving import ArchiveState
     from lapse.app.records import archived_record
 
     url, table = shifted(url, table)
@@ -55,7 +55,7 @@ def archive(url: Url = None, table: TableArgument = None, verify: Verify = False
         output.line("Nothing is archived.")
     else:
         _show(output, found)
-    wrong = [each for each in found if each.verdict is Verdict.WRONG]
+    wrong = [each for each in found if each.verdict is ArchiveState.WRONG]
     if verify and wrong:
         for each in wrong:
             for problem in each.problems or (_difference(each),):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lapse.bench import KEYS, Result, Shape, measure_here
+from lapse.bench import KEYS, Measurement, Shape, measure_here
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
 from lapse.errors import UsageError
@@ -43,7 +43,7 @@ def bench(
     output.table(columns, [_row(each, results[0]) for each in results], right=columns[1:])
 
 
-def _row(result: Result, whole: Result) -> tuple[object, ...]:
+def _row(result: Measurement, whole: Measurement) -> tuple[object, ...]:
     low, high = result.spread
     return (
         result.contender,
@@ -54,7 +54,7 @@ def _row(result: Result, whole: Result) -> tuple[object, ...]:
     )
 
 
-def _record(result: Result, whole: Result) -> dict[str, object]:
+def _record(result: Measurement, whole: Measurement) -> dict[str, object]:
     return {
         "way": result.contender,
         "rows_per_second": round(result.rate),

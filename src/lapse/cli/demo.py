@@ -11,7 +11,7 @@ from time import sleep
 from lapse.app import Lapse
 from lapse.cli import jobs, preview, run, runreport
 from lapse.cli.output import Output
-from lapse.cli.resultset import Form, write
+from lapse.cli.resultset import ResultFormat, write
 
 ROWS = 40_000
 DECLARATION = """CREATE TABLE events (
@@ -92,4 +92,4 @@ def _step(output: Output, number: int, text: str) -> None:
 def _sql(output: Output, database: Lapse, text: str) -> None:
     for number, line in enumerate(text.splitlines()):
         output.line(f"{'lapse> ' if number == 0 else '  ...> '}{line}", "green")
-    write(output, Form.TABLE, database.execute(text).stream())
+    write(output, ResultFormat.TABLE, database.execute(text).stream())

@@ -13,7 +13,7 @@ from lapse.app.records import deleted_row_record, entry_record, key_record, verd
 from lapse.cli.opening import Json, Url, open_database, shifted
 from lapse.cli.output import Output
 from lapse.errors import UsageError
-from lapse.model.ledger import Entry, Head, Verdict
+from lapse.model.ledger import ChainVerdict, Head, LedgerEntry
 
 FAILED = 1
 
@@ -94,7 +94,7 @@ def _minute(at: str) -> str:
     return at[:19].replace("T", " ")
 
 
-def _verify(output: Output, verdict: Verdict, *, as_json: bool) -> None:
+def _verify(output: Output, verdict: ChainVerdict, *, as_json: bool) -> None:
     if as_json:
         output.json(verdict_record(verdict))
     elif verdict.holds:
@@ -109,7 +109,7 @@ def _verify(output: Output, verdict: Verdict, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _show(output: Output, found: list[Entry], newest: Head | None) -> None:
+def _show(output: Output, found: list[LedgerEntry], newest: Head | None) -> None:
     columns = ("entry", "when (UTC)", "what", "table", "who", "details")
     rows = [
         (each.sequence or "-", each.at[:19].replace("T", " "), each.kind, each.table or "-", who(each), summary(each))

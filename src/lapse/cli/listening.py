@@ -111,6 +111,8 @@ def probing(
         yield
 
 
-def _options(listen: str, access: Access, *, allow_actions: bool) -> console.Options:
+def _options(listen: str, access: Access, *, allow_actions: bool) -> console.ConsoleOptions:
     host, port = console.parse_listen(listen)
-    return console.Options(host=host, port=port, token=access.token, users=access.users, allow_actions=allow_actions)
+    return console.ConsoleOptions(
+        host=host, port=port, token=access.token, users=access.users, allow_actions=allow_actions
+    )

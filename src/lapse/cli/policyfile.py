@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lapse.app import Lapse, Plan, PolicyFile, Problem, read_file
-from lapse.app.policyfile import FILE_NAME, Action, Change
+from lapse.app.policyfile import FILE_NAME, Change, ChangeKind
 from lapse.app.records import Record, table_record
 from lapse.cli.databases import on_each
 from lapse.cli.opening import open_database
@@ -25,9 +25,9 @@ PruneOption = Annotated[
 ]
 DEFAULT_FILE = Path(FILE_NAME)
 
-_SIGNS = {Action.CREATE: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.REMOVE: ("-", "red")}
+_SIGNS = {ChangeKind.CREATE: ("+", "green"), ChangeKind.CHANGE: ("~", "yellow"), ChangeKind.REMOVE: ("-", "red")}
 
-_DONE = {Action.CREATE: "created", Action.CHANGE: "changed", Action.REMOVE: "removed"}
+_DONE = {ChangeKind.CREATE: "created", ChangeKind.CHANGE: "changed", ChangeKind.REMOVE: "removed"}
 
 
 def with_policies(
@@ -77,8 +77,8 @@ def show_applied(output: Output, plan: Plan) -> None:
     output.line(f"Applied: {words}." if words else "Nothing to apply: every policy is as the file says.", "bold")
 
 
-def _counts(plan: Plan) -> dict[Action, int]:
-    found = {action: sum(change.action is action for change in plan.changes) for action in Action}
+def _counts(plan: Plan) -> dict[ChangeKind, int]:
+    found = {action: sum(change.action is action for change in plan.changes) for action in ChangeKind}
     return {action: count for action, count in found.items() if count}
 
 

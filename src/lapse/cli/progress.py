@@ -18,7 +18,7 @@ from lapse.runner.events import BatchDone, Cause, LockWait, NullListener
 SHOWN_AFTER_SECONDS = 1.0
 
 
-class Progress(NullListener):
+class ProgressBar(NullListener):
     """A Listener. The bar of a job measures rows read against the table's size, where the path reads them all."""
 
     def __init__(self, database: Lapse, console: Console, *, shown_after: float = SHOWN_AFTER_SECONDS) -> None:
@@ -36,7 +36,7 @@ class Progress(NullListener):
             transient=True,
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(

@@ -11,7 +11,7 @@ from pathlib import Path
 from lapse.app import Session
 from lapse.cli.failures import report
 from lapse.cli.output import Output
-from lapse.cli.resultset import Form, write
+from lapse.cli.resultset import ResultFormat, write
 from lapse.errors import LapseError
 
 HISTORY_LINES = 1_000
@@ -24,7 +24,7 @@ HELP = r"""Statements end with ; and may take several lines. Ctrl-C forgets what
 
 
 class Repl:
-    def __init__(self, session: Session, output: Output, form: Form, url: str) -> None:
+    def __init__(self, session: Session, output: Output, form: ResultFormat, url: str) -> None:
         self._session = session
         self._output = output
         self._form = form

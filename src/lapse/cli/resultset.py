@@ -18,19 +18,19 @@ CHUNK_ROWS = 500
 T = TypeVar("T")
 
 
-class Form(StrEnum):
+class ResultFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
 
 
-def write(output: Output, form: Form, result: Stream) -> None:
+def write(output: Output, form: ResultFormat, result: Stream) -> None:
     if not result.columns:
-        if form is Form.TABLE:
+        if form is ResultFormat.TABLE:
             output.line(f"{rows(result.rowcount)} affected" if result.rowcount > 0 else "OK", "dim")
-    elif form is Form.JSON:
+    elif form is ResultFormat.JSON:
         _write_json(output, result)
-    elif form is Form.CSV:
+    elif form is ResultFormat.CSV:
         _write_csv(output, result)
     else:
         _write_table(output, result)

@@ -21,7 +21,7 @@ from lapse.cli.databases import ConfigOption, DatabaseOption, file_of, on_each
 from lapse.cli.failures import EXIT_FAILED, EXIT_INCOMPLETE
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output
-from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, Progress
+from lapse.cli.progress import SHOWN_AFTER_SECONDS, LockLines, ProgressBar
 from lapse.cli.stopping import stop_on_signals
 from lapse.errors import InvalidValue, LapseError
 from lapse.model import interval
@@ -113,7 +113,7 @@ def execute(
 ) -> RunResult:
     """Run with a progress bar and stop gracefully on a signal or when the time is up."""
     progress = (
-        Progress(database, output.err, shown_after=bar_after)
+        ProgressBar(database, output.err, shown_after=bar_after)
         if output.err.is_terminal and not output.err.is_dumb_terminal
         else None
     )

@@ -12,7 +12,7 @@ from lapse.app import Session
 from lapse.cli.opening import Url, open_database, script_text
 from lapse.cli.output import Output
 from lapse.cli.repl import Repl
-from lapse.cli.resultset import Form, write
+from lapse.cli.resultset import ResultFormat, write
 from lapse.errors import LapseError, TtlSyntaxError, UsageError
 
 
@@ -34,7 +34,7 @@ def sql(
         raise UsageError("-c and -f are mutually exclusive")
     if as_json and as_csv:
         raise UsageError("--json and --csv are mutually exclusive")
-    form = Form.JSON if as_json else Form.CSV if as_csv else Form.TABLE
+    form = ResultFormat.JSON if as_json else ResultFormat.CSV if as_csv else ResultFormat.TABLE
     output = Output()
     text = command if command is not None else _script(file)
     with open_database(url, create=True) as database, database.session() as session:
@@ -49,7 +49,7 @@ def _script(file: Path | None) -> str | None:
     return None if file is None and sys.stdin.isatty() else script_text(file)
 
 
-def run_script(session: Session, output: Output, form: Form, text: str) -> None:
+def run_script(session: Session, output: Output, form: ResultFormat, text: str) -> None:
     statements = session.parse(text)
     for statement in statements:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from lapse.console.options import Options, parse_listen
+from lapse.console.options import ConsoleOptions, parse_listen
 from lapse.errors import Unsupported, how_to_install
 
 NEEDS = ("starlette", "uvicorn", "jinja2")
@@ -20,4 +20,4 @@ def require() -> None:
         )
 
 
-__all__ = ["Options", "parse_listen", "require"]
+__all__ = ["ConsoleOptions", "parse_listen", "require"]

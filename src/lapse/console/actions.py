@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Action:
+class ActionButton:
     """`question` and `done` have a place for the table's name; `is_grave` colours the button."""
 
     name: str
@@ -35,7 +35,7 @@ class Action:
 TABLE_ACTIONS = {
     action.name: action
     for action in (
-        Action(
+        ActionButton(
             name="run",
             label="Run now",
             question="Run the TTL job of {} now?",
@@ -43,7 +43,7 @@ TABLE_ACTIONS = {
             "row that has expired by then. Rate limits and the daily window hold as usual.",
             done="{} is due: a worker starts its job as soon as it looks.",
         ),
-        Action(
+        ActionButton(
             name="pause",
             label="Pause",
             question="Pause the TTL of {}?",
@@ -51,14 +51,14 @@ TABLE_ACTIONS = {
             "stay in the table until you resume.",
             done="{} is paused.",
         ),
-        Action(
+        ActionButton(
             name="resume",
             label="Resume",
             question="Resume the TTL of {}?",
             effect="ttl_pause is reset. A job that was stopped goes on where it was, and the schedule holds again.",
             done="{} goes on.",
         ),
-        Action(
+        ActionButton(
             name="confirm",
             label="Confirm first run",
             question="Let the first run of {} delete?",
@@ -67,7 +67,7 @@ TABLE_ACTIONS = {
             done="{} may run.",
             is_grave=True,
         ),
-        Action(
+        ActionButton(
             name="cancel",
             label="Cancel job",
             question="Cancel the active job of {}?",
@@ -82,21 +82,21 @@ TABLE_ACTIONS = {
 JOB_ACTIONS = {
     action.name: action
     for action in (
-        Action(
+        ActionButton(
             name="pause",
             label="Pause job",
             question="Pause this job of {}?",
             effect="The job stops after the batch at hand and keeps its place until you resume it.",
             done="The job of {} is paused.",
         ),
-        Action(
+        ActionButton(
             name="resume",
             label="Resume job",
             question="Resume this job of {}?",
             effect="A worker takes the job up again, where it was.",
             done="The job of {} goes on.",
         ),
-        Action(
+        ActionButton(
             name="cancel",
             label="Cancel job",
             question="Cancel this job of {}?",
@@ -108,7 +108,7 @@ JOB_ACTIONS = {
 }
 
 
-def offered_on_table(health: PolicyHealth) -> list[Action]:
+def offered_on_table(health: PolicyHealth) -> list[ActionButton]:
     """Those that would do something now."""
     paused = health.stored.policy.pause
     names = (["resume"] if paused else ["pause"]) + (["cancel"] if health.jobs else [])
@@ -118,13 +118,13 @@ def offered_on_table(health: PolicyHealth) -> list[Action]:
     return [TABLE_ACTIONS[name] for name in (["run"] if not paused and not health.jobs else []) + names]
 
 
-def offered_on_job(job: Job) -> list[Action]:
+def offered_on_job(job: Job) -> list[ActionButton]:
     if not job.status.is_active or job.status is JobStatus.CANCELLING:
         return []
     return [JOB_ACTIONS[name] for name in ("resume" if job.control == JobAction.PAUSE else "pause", "cancel")]
 
 
-def numbers(dashboard: Dashboard, policy_id: int, action: Action) -> str | None:
+def numbers(dashboard: Dashboard, policy_id: int, action: ActionButton) -> str | None:
     """What the question is about, in numbers; None where they cannot be had quickly."""
     if action.name not in ("run", "confirm"):
         with dashboard.look() as look:
@@ -140,14 +140,14 @@ def numbers(dashboard: Dashboard, policy_id: int, action: Action) -> str | None:
     return f"A run now {found}.{held}" if previews else None
 
 
-def find(actions: dict[str, Action], name: str) -> Action:
+def find(actions: dict[str, ActionButton], name: str) -> ActionButton:
     try:
         return actions[name]
     except KeyError:
         raise NotFound(f"there is no action {name!r}", hint=f"known actions: {', '.join(actions)}") from None
 
 
-def act_on_table(dashboard: Dashboard, policy_id: int, action: Action, who: str) -> None:
+def act_on_table(dashboard: Dashboard, policy_id: int, action: ActionButton, who: str) -> None:
     stored, database = dashboard.stored(policy_id), dashboard.database
     log.info("console: %s asked to %s table %s", who, action.name, stored.table)
     with acting(user=who, program=PROGRAM):
@@ -164,7 +164,7 @@ def act_on_table(dashboard: Dashboard, policy_id: int, action: Action, who: str)
                 database.cancel(stored)
 
 
-def act_on_job(dashboard: Dashboard, job_id: int, action: Action, who: str) -> None:
+def act_on_job(dashboard: Dashboard, job_id: int, action: ActionButton, who: str) -> None:
     log.info("console: %s asked to %s job %d", who, action.name, job_id)
     with acting(user=who, program=PROGRAM):
         dashboard.database.control(job_id, JobAction(action.name))

@@ -21,9 +21,9 @@ from lapse.console import stores as store_pages
 from lapse.console.api import PREFIX, Api, json_response
 from lapse.console.archives import ArchivePages
 from lapse.console.dashboard import Dashboard
-from lapse.console.guard import Guard, Proof, Visitor
+from lapse.console.guard import AccessGuard, Proof, Visitor
 from lapse.console.holds import HoldPages
-from lapse.console.options import Options
+from lapse.console.options import ConsoleOptions
 from lapse.console.pages import Pages
 from lapse.console.session import Signer
 from lapse.console.stores import Report
@@ -56,7 +56,7 @@ class _Files(StaticFiles):
 def build(
     database: Lapse,
     metrics: Metrics,
-    options: Options,
+    options: ConsoleOptions,
     *,
     worker_id: str | None = None,
     is_working: Callable[[], bool] = lambda: True,
@@ -74,7 +74,7 @@ def build(
         return None if dashboard.is_working() else probes.STOPPING
 
     served = [*probes.routes(dashboard.exposition, why_not_ready), static()]
-    return Guard(pages_of(dashboard, stores, served), options, signer)
+    return AccessGuard(pages_of(dashboard, stores, served), options, signer)
 
 
 def static() -> Mount:

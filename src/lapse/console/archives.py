@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from lapse.app.archiving import ArchivedJob
 from lapse.catalog.policies import StoredPolicy
-from lapse.console.actions import PROGRAM, Action
+from lapse.console.actions import PROGRAM, ActionButton
 from lapse.console.dashboard import Dashboard
 from lapse.console.pages import Pages
 from lapse.errors import LapseError, NotFound, PolicyConflict
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 SHOWN = 50
 """Jobs, the newest first."""
-RESTORE = Action(
+RESTORE = ActionButton(
     name="restore",
     label="Restore rows",
     question="Put back what this job has archived of {}?",

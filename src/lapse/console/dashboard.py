@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from lapse.app import CommentProblem, JobProgress, Lapse, Observation, PolicyHealth
 from lapse.catalog.policies import StoredPolicy
-from lapse.console.options import Options
+from lapse.console.options import ConsoleOptions
 from lapse.console.session import Signer
 from lapse.engines.base import Footprint
 from lapse.errors import NotFound
@@ -32,7 +32,7 @@ SPARK_DAYS = 14
 Sizes = dict[int, Footprint]
 
 
-class Pace:
+class JobRates:
     """Rows per second of each job over the last moments, from what successive looks see."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Dashboard:
         self,
         database: Lapse,
         metrics: Metrics,
-        options: Options,
+        options: ConsoleOptions,
         *,
         signer: Signer,
         worker_id: str | None = None,
@@ -122,7 +122,7 @@ class Dashboard:
         self.worker_id = worker_id
         self.is_working = is_working
         self._metrics = metrics
-        self._pace = Pace()
+        self._pace = JobRates()
         self._sizes: Sizes = {}
         self._sized_at = float("-inf")
         self._lock = Lock()
@@ -141,10 +141,10 @@ class Dashboard:
         return generate_latest(self._metrics.registry)
 
     @contextmanager
-    def look(self) -> Iterator[Look]:
+    def look(self) -> Iterator[DatabaseView]:
         """One connection for everything that a page or an answer shows."""
         with self.database.observe(may_be_empty=True) as seen:
-            yield Look(self, seen)
+            yield DatabaseView(self, seen)
 
     def overview(self) -> Overview:
         with self.look() as look:
@@ -171,7 +171,7 @@ class Dashboard:
             return self._sizes
 
 
-class Look:
+class DatabaseView:
     """One observation of the database, as the console shows it."""
 
     def __init__(self, dashboard: Dashboard, seen: Observation) -> None:

@@ -28,8 +28,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lapse.console import login
 from lapse.console.login import LOGIN, LOGOUT, Throttle
-from lapse.console.options import Options
-from lapse.console.session import COOKIE, LIFETIME_SECONDS, Session, Signer, same_secret
+from lapse.console.options import ConsoleOptions
+from lapse.console.session import COOKIE, LIFETIME_SECONDS, Login, Signer, same_secret
 from lapse.console.users import Role, User, by_token
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Visitor:
     """`session` ties form tokens to a browser; `is_new` says that the browser does not have its cookie yet."""
 
     proof: Proof
-    session: Session
+    session: Login
     is_new: bool
     who: str = "?"
     """For the log and the ledger: the user's name and address; where there is one token for all, how it came in."""
@@ -78,10 +78,10 @@ ANYONE = User(name="", role=Role.OPERATOR, token_sha256="")
 """Who shows the one token that there is, or is on this machine where none is needed."""
 
 
-class Guard:
+class AccessGuard:
     """ASGI middleware; the application finds a Visitor in `request.state.visitor`."""
 
-    def __init__(self, app: ASGIApp, options: Options, signer: Signer) -> None:
+    def __init__(self, app: ASGIApp, options: ConsoleOptions, signer: Signer) -> None:
         self._app = app
         self._options = options
         self._signer = signer
@@ -149,9 +149,7 @@ class Guard:
             return self._admitted(request, proof, self._signer.start(time(), user.name), user, is_new=True)
         return self._admitted(request, proof, session, user, is_new=False)
 
-    def _admitted(
-        self, request: HTTPConnection, proof: Proof, session: Session, user: User, *, is_new: bool
-    ) -> Visitor:
+    def _admitted(self, request: HTTPConnection, proof: Proof, session: Login, user: User, *, is_new: bool) -> Visitor:
         who = f"{_user(request)}{_address(request)} ({proof}, session {session.id[:6]})"
         return Visitor(
             proof=proof,
@@ -167,7 +165,7 @@ class Guard:
             return ANYONE if same_secret(token, self._options.token) else None
         return by_token(self._options.users, token)
 
-    def _shown(self, request: HTTPConnection, session: Session | None) -> tuple[Proof, User] | None:
+    def _shown(self, request: HTTPConnection, session: Login | None) -> tuple[Proof, User] | None:
         if not self._options.needs_login:
             return (Proof.LOCAL, ANYONE) if _is_local(request.headers, self._options.host) else None
         if self._throttle.wait_seconds(_address(request)) and _shows_token(request):
@@ -216,7 +214,7 @@ class Guard:
         secure = "; Secure" if request.url.scheme == "https" else ""
         return f"Path=/; Max-Age={LIFETIME_SECONDS}; HttpOnly; SameSite=Lax{secure}"
 
-    def _set_cookie(self, session: Session, request: HTTPConnection) -> str:
+    def _set_cookie(self, session: Login, request: HTTPConnection) -> str:
         return f"{COOKIE}={self._signer.cookie(session)}; {self._cookie_flags(request)}"
 
 

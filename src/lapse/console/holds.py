@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from lapse.console.actions import PROGRAM, Action
+from lapse.console.actions import PROGRAM, ActionButton
 from lapse.console.dashboard import Dashboard
 from lapse.console.pages import Pages
 from lapse.errors import InvalidValue, NotFound
@@ -22,7 +22,7 @@ from lapse.model.hold import Hold
 log = logging.getLogger(__name__)
 
 FIELDS = ("table", "where", "until", "reason")
-RELEASE = Action(
+RELEASE = ActionButton(
     name="release",
     label="Release hold",
     question="Release the hold on {}?",

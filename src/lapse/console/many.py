@@ -22,8 +22,8 @@ from lapse.console import probes
 from lapse.console.api import PREFIX, json_response
 from lapse.console.application import pages_of, static
 from lapse.console.dashboard import Dashboard
-from lapse.console.guard import Guard
-from lapse.console.options import Options
+from lapse.console.guard import AccessGuard
+from lapse.console.options import ConsoleOptions
 from lapse.console.pages import environment, refreshed, visitor_values
 from lapse.console.session import Signer
 from lapse.console.stores import Report
@@ -47,7 +47,7 @@ _TONES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class DatabaseRow:
     """A database as a line of the list; `state` is that of its worst policy."""
 
     name: str
@@ -71,11 +71,11 @@ class _List:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="lapse-list")
-        self._answers: dict[str, tuple[float, Future[Row]]] = {}
-        self._known: dict[str, Row] = {}
+        self._answers: dict[str, tuple[float, Future[DatabaseRow]]] = {}
+        self._known: dict[str, DatabaseRow] = {}
         self._lock = Lock()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DatabaseRow]:
         served = self._fleet.served
         with self._lock:
             wait([self._ask(each) for each in served], ANSWER_SECONDS)
@@ -83,33 +83,35 @@ class _List:
         rank = {state: number for number, state in enumerate(WORST_FIRST)}
         return sorted(found, key=lambda row: (rank.get(row.state, len(rank)), row.name))
 
-    def _ask(self, served: Served) -> Future[Row]:
+    def _ask(self, served: Served) -> Future[DatabaseRow]:
         at, answer = self._answers.get(served.name, (0.0, None))
         if answer is None or (answer.done() and monotonic() - at > FRESH_SECONDS):
             answer = self._pool.submit(_look, served)
             self._answers[served.name] = monotonic(), answer
         return answer
 
-    def _row(self, served: Served) -> Row:
+    def _row(self, served: Served) -> DatabaseRow:
         _, answer = self._answers[served.name]
         if answer.done():
             self._known[served.name] = answer.result()
-        return self._known.get(served.name, Row(name=served.name, place=served.database.url, state=UNKNOWN))
+        return self._known.get(served.name, DatabaseRow(name=served.name, place=served.database.url, state=UNKNOWN))
 
 
-def _look(served: Served) -> Row:
+def _look(served: Served) -> DatabaseRow:
     name, place = served.name, served.database.url
     if served.member.worker.is_unreachable:
-        return Row(name=name, place=place, state=UNREACHABLE)
+        return DatabaseRow(name=name, place=place, state=UNREACHABLE)
     try:
         healths = served.database.health()
     except CatalogMissing:
         healths = []
     except LapseError:
-        return Row(name=name, place=place, state=UNREACHABLE)
+        return DatabaseRow(name=name, place=place, state=UNREACHABLE)
     worst = max((each.health for each in healths), key=list(Health).index, default=None)
     state = "no policies" if worst is None else worst.words
-    return Row(name=name, place=place, state=state, policies=len(healths), jobs=sum(len(h.jobs) for h in healths))
+    return DatabaseRow(
+        name=name, place=place, state=state, policies=len(healths), jobs=sum(len(h.jobs) for h in healths)
+    )
 
 
 class _Each:
@@ -135,7 +137,7 @@ class _Each:
 def build(
     fleet: Fleet,
     registry: CollectorRegistry,
-    options: Options,
+    options: ConsoleOptions,
     *,
     is_working: Callable[[], bool],
     stores: Report | None = None,
@@ -183,4 +185,4 @@ def build(
             static(),
         ]
     )
-    return Guard(app, options, signer)
+    return AccessGuard(app, options, signer)

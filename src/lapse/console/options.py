@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class ConsoleOptions:
     """Valid once built: visitors from other machines need the token, or that of a named user."""
 
     host: str = LOOPBACK

@@ -20,7 +20,7 @@ from lapse._version import __version__
 from lapse.app.ledger import summary, who
 from lapse.app.records import deletion_words, expiry_words
 from lapse.console import actions, words
-from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, Action
+from lapse.console.actions import JOB_ACTIONS, TABLE_ACTIONS, ActionButton
 from lapse.console.charts import deleted_chart, forecast_chart
 from lapse.console.dashboard import Dashboard, LiveJob
 from lapse.console.dialects import declarations
@@ -251,7 +251,12 @@ class Pages:
         return await self._act(request, action, f"{self._dashboard.root}/jobs/{job_id}", actions.act_on_job, job_id)
 
     async def _act(
-        self, request: Request, action: Action, back: str, act: Callable[[Dashboard, int, Action, str], None], key: int
+        self,
+        request: Request,
+        action: ActionButton,
+        back: str,
+        act: Callable[[Dashboard, int, ActionButton, str], None],
+        key: int,
     ) -> Response:
         await self.form(request)
         await run_in_threadpool(act, self._dashboard, key, action, request.state.visitor.who)
@@ -274,7 +279,7 @@ class Pages:
     def ask(
         self,
         request: Request,
-        action: Action,
+        action: ActionButton,
         table: str,
         back: str,
         numbers: str | None = None,
@@ -292,7 +297,7 @@ class Pages:
             return look.job(request.path_params["job_id"])
 
     @staticmethod
-    def _said(request: Request, known: dict[str, Action], table: str) -> str | None:
+    def _said(request: Request, known: dict[str, ActionButton], table: str) -> str | None:
         action = known.get(request.query_params.get("said", ""))
         return action.done.format(table) if action else None
 

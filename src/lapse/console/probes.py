@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from lapse.console.guard import Guard
-from lapse.console.options import Options
+from lapse.console.guard import AccessGuard
+from lapse.console.options import ConsoleOptions
 from lapse.console.session import Signer
 
 STOPPING = "stopping"
@@ -35,7 +35,7 @@ def routes(exposition: Callable[[], bytes], why_not_ready: Callable[[], str | No
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
-def build(registry: CollectorRegistry, options: Options, *, is_working: Callable[[], bool]) -> ASGIApp:
+def build(registry: CollectorRegistry, options: ConsoleOptions, *, is_working: Callable[[], bool]) -> ASGIApp:
     """The web application of a worker without a database, which has no console."""
     served = routes(lambda: generate_latest(registry), lambda: None if is_working() else STOPPING)
-    return Guard(Starlette(routes=served), options, Signer(options.token))
+    return AccessGuard(Starlette(routes=served), options, Signer(options.token))

@@ -11,7 +11,7 @@ from types import TracebackType
 import uvicorn
 from starlette.types import ASGIApp
 
-from lapse.console.options import Options
+from lapse.console.options import ConsoleOptions
 from lapse.errors import UsageError
 
 STOP_SECONDS = 5
@@ -20,7 +20,7 @@ BACKLOG = 128
 log = logging.getLogger(__name__)
 
 
-def bind(options: Options) -> tuple[socket.socket, Options]:
+def bind(options: ConsoleOptions) -> tuple[socket.socket, ConsoleOptions]:
     """Port 0 takes any free one; the options that come back have the real one."""
     try:
         family, _, _, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]

@@ -16,7 +16,7 @@ LIFETIME_SECONDS = 12 * 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class Login:
     """`user` is the name of the user who logged in; empty where there is one token for all."""
 
     id: str
@@ -29,14 +29,14 @@ class Signer:
         secret = token.encode() if token is not None else secrets.token_bytes(32)
         self._key = hmac.digest(secret, b"lapse console session", hashlib.sha256)
 
-    def start(self, now: float, user: str = "") -> Session:
-        return Session(id=secrets.token_urlsafe(16), issued_at=int(now), user=user)
+    def start(self, now: float, user: str = "") -> Login:
+        return Login(id=secrets.token_urlsafe(16), issued_at=int(now), user=user)
 
-    def cookie(self, session: Session) -> str:
+    def cookie(self, session: Login) -> str:
         body = f"{session.user.encode().hex()}.{session.id}.{session.issued_at}"
         return f"{body}.{self._sign('cookie', body)}"
 
-    def read(self, cookie: str | None, now: float) -> Session | None:
+    def read(self, cookie: str | None, now: float) -> Login | None:
         """The session of a cookie; None when it is forged, broken or too old."""
         body, _, signature = (cookie or "").rpartition(".")
         if not _same(signature, self._sign("cookie", body)):
@@ -45,12 +45,12 @@ class Signer:
         user, _, name = rest.partition(".")
         if not issued.isdigit() or not 0 <= now - int(issued) < LIFETIME_SECONDS:
             return None
-        return Session(id=name, issued_at=int(issued), user=bytes.fromhex(user).decode())
+        return Login(id=name, issued_at=int(issued), user=bytes.fromhex(user).decode())
 
-    def form_token(self, session: Session) -> str:
+    def form_token(self, session: Login) -> str:
         return self._sign("form", session.id)
 
-    def is_form_token(self, session: Session, text: str) -> bool:
+    def is_form_token(self, session: Login, text: str) -> bool:
         return _same(text, self.form_token(session))
 
     def _sign(self, purpose: str, text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapse.dbapi.exceptions import ProgrammingError
-from lapse.ddl.lexer import Kind, scan
+from lapse.ddl.lexer import TokenKind, scan
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -42,12 +42,12 @@ def for_sqlite(operation: str) -> Statement:
     if "%" not in operation:
         return Statement(text=operation)
     tokens = list(scan(operation, "sqlite"))
-    if any(kind is Kind.PUNCTUATION and part in _OF_SQLITE for kind, part, _ in tokens):
+    if any(kind is TokenKind.PUNCTUATION and part in _OF_SQLITE for kind, part, _ in tokens):
         return Statement(text=operation)
     quoted = [
         range(start, start + len(part))
         for kind, part, start in tokens
-        if kind in (Kind.STRING, Kind.QUOTED, Kind.COMMENT)
+        if kind in (TokenKind.STRING, TokenKind.QUOTED, TokenKind.COMMENT)
     ]
     names: list[str | None] = []
 

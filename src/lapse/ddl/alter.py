@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lapse.ddl.clauses import TtlClauses
-from lapse.ddl.cursor import Cursor, Span, list_cuts, without
+from lapse.ddl.cursor import Span, TokenCursor, list_cuts, without
 from lapse.ddl.holds import parse_hold
-from lapse.ddl.lexer import Kind
+from lapse.ddl.lexer import TokenKind
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
 from lapse.errors import Unsupported
 from lapse.model.statement import AlterColumn, AlterTable, ColumnAction, PlaceHold, RenameTable, Statement
@@ -30,7 +30,7 @@ class AlterReading:
     """Number of the token with which the actions begin."""
 
 
-def parse_alter_table(cursor: Cursor) -> Statement | None:
+def parse_alter_table(cursor: TokenCursor) -> Statement | None:
     """None when nothing in it concerns Lapse."""
     hold = _read_hold(cursor)
     if hold is not None:
@@ -70,7 +70,7 @@ def parse_alter_table(cursor: Cursor) -> Statement | None:
     return None
 
 
-def _read_hold(cursor: Cursor) -> PlaceHold | None:
+def _read_hold(cursor: TokenCursor) -> PlaceHold | None:
     start = cursor.index
     if cursor.take("ALTER", "TABLE"):
         table = cursor.table_name()
@@ -81,7 +81,7 @@ def _read_hold(cursor: Cursor) -> PlaceHold | None:
     return None
 
 
-def read_alter(cursor: Cursor, *, cut_comments: bool | None = None) -> AlterReading | None:
+def read_alter(cursor: TokenCursor, *, cut_comments: bool | None = None) -> AlterReading | None:
     if not cursor.take("ALTER"):
         return None
     while cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
@@ -101,13 +101,13 @@ def read_alter(cursor: Cursor, *, cut_comments: bool | None = None) -> AlterRead
     return reading
 
 
-def _skip_wait(cursor: Cursor) -> None:
+def _skip_wait(cursor: TokenCursor) -> None:
     """MariaDB's `WAIT n` and `NOWAIT`, before the first action."""
-    if not cursor.take("NOWAIT") and cursor.at("WAIT") and cursor.kind(1) is Kind.NUMBER:
+    if not cursor.take("NOWAIT") and cursor.at("WAIT") and cursor.kind(1) is TokenKind.NUMBER:
         cursor.index += 2
 
 
-def _read_actions(cursor: Cursor, reading: AlterReading) -> None:
+def _read_actions(cursor: TokenCursor, reading: AlterReading) -> None:
     spans: list[Span] = []
     ours: list[bool] = []
     inner: list[Span] = []
@@ -131,13 +131,13 @@ def _read_actions(cursor: Cursor, reading: AlterReading) -> None:
     reading.cuts = inner if reading.is_all_ours else [*inner, *list_cuts(spans, ours)]
 
 
-def _covers(cuts: list[Span], cursor: Cursor, first: int, end: int) -> bool:
+def _covers(cuts: list[Span], cursor: TokenCursor, first: int, end: int) -> bool:
     """Do the cuts take every token of the action?"""
     tokens = cursor.tokens[first:end]
     return all(any(start <= token.start < stop for start, stop in cuts) for token in tokens)
 
 
-def _read_action(cursor: Cursor, reading: AlterReading) -> None:
+def _read_action(cursor: TokenCursor, reading: AlterReading) -> None:
     """One action, up to the comma that ends it."""
     start = cursor.index
     clauses = reading.clauses
@@ -158,7 +158,7 @@ def _read_action(cursor: Cursor, reading: AlterReading) -> None:
     _read_options(cursor, clauses, comments=verb not in _COLUMN_READERS)
 
 
-def _read_options(cursor: Cursor, clauses: TtlClauses, *, comments: bool) -> None:
+def _read_options(cursor: TokenCursor, clauses: TtlClauses, *, comments: bool) -> None:
     while not cursor.done and not cursor.at(","):
         if cursor.at("("):
             cursor.skip_group()
@@ -171,18 +171,18 @@ _NOT_A_COLUMN = frozenset(
 )
 
 
-def _read_drop(cursor: Cursor, reading: AlterReading) -> None:
+def _read_drop(cursor: TokenCursor, reading: AlterReading) -> None:
     cursor.next()
     if cursor.take("COLUMN"):
         cursor.take("IF", "EXISTS")
     elif cursor.at("IF", "EXISTS"):
         cursor.index += 2
-    elif cursor.key() in _NOT_A_COLUMN and cursor.kind(1) in (Kind.WORD, Kind.QUOTED, Kind.STRING):
+    elif cursor.key() in _NOT_A_COLUMN and cursor.kind(1) in (TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING):
         return
     _note(reading, [ColumnAction.DROP], cursor.identifier())
 
 
-def _read_rename(cursor: Cursor, reading: AlterReading) -> None:
+def _read_rename(cursor: TokenCursor, reading: AlterReading) -> None:
     cursor.next()
     if cursor.key() in ("CONSTRAINT", "INDEX", "KEY") and cursor.key(2) == "TO":
         return
@@ -200,7 +200,7 @@ def _read_rename(cursor: Cursor, reading: AlterReading) -> None:
         _note_rename(cursor, reading)
 
 
-def _note_rename(cursor: Cursor, reading: AlterReading) -> None:
+def _note_rename(cursor: TokenCursor, reading: AlterReading) -> None:
     name = cursor.table_name()
     # MySQL moves a table renamed to a bare name into the connection's schema; the others leave it where it is.
     if name and name.schema is None and cursor.dialect != "mysql":
@@ -208,9 +208,9 @@ def _note_rename(cursor: Cursor, reading: AlterReading) -> None:
     reading.renamed_to = name
 
 
-def _read_alter_column(cursor: Cursor, reading: AlterReading) -> None:
+def _read_alter_column(cursor: TokenCursor, reading: AlterReading) -> None:
     cursor.next()
-    if cursor.key() in _NOT_A_COLUMN and cursor.kind(1) in (Kind.WORD, Kind.QUOTED):
+    if cursor.key() in _NOT_A_COLUMN and cursor.kind(1) in (TokenKind.WORD, TokenKind.QUOTED):
         return
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
@@ -219,14 +219,14 @@ def _read_alter_column(cursor: Cursor, reading: AlterReading) -> None:
         _note(reading, [ColumnAction.RETYPE], name)
 
 
-def _read_modify(cursor: Cursor, reading: AlterReading) -> None:
+def _read_modify(cursor: TokenCursor, reading: AlterReading) -> None:
     cursor.next()
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
     _note(reading, [ColumnAction.RETYPE], cursor.identifier())
 
 
-def _read_change(cursor: Cursor, reading: AlterReading) -> None:
+def _read_change(cursor: TokenCursor, reading: AlterReading) -> None:
     cursor.next()
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
@@ -240,7 +240,7 @@ def _note(reading: AlterReading, actions: Iterable[ColumnAction], name: str | No
         reading.columns.extend((action, name) for action in actions)
 
 
-def _read_add(cursor: Cursor, reading: AlterReading) -> None:
+def _read_add(cursor: TokenCursor, reading: AlterReading) -> None:
     """Adds something: never a change of what is there, but its COMMENT is not the table's."""
     cursor.next()
 

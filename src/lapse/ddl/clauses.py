@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lapse.ddl.cursor import Cursor, Span
+from lapse.ddl.cursor import Span, TokenCursor
 from lapse.ddl.lexer import Token
 from lapse.ddl.script import place
 from lapse.errors import PolicyConflict, TtlSyntaxError
@@ -38,7 +38,7 @@ _EXPIRY = ("expire_after", "expression", "column", "interval")
 class TtlClauses:
     """Clauses are added in the order they are written; of a repeated one the last wins."""
 
-    def __init__(self, cursor: Cursor, *, cut_comments: bool | None = None) -> None:
+    def __init__(self, cursor: TokenCursor, *, cut_comments: bool | None = None) -> None:
         self.cuts: list[Span] = []
         # MySQL has table comments, so there the comment is the user's to keep; elsewhere it would be a syntax error.
         self.cut_comments = cursor.dialect != "mysql" if cut_comments is None else cut_comments
@@ -150,6 +150,6 @@ class TtlClauses:
         return PolicyConflict(f"line {line}, column {column}: {message}")
 
 
-def within(cursor: Cursor, token: Token, label: str, problem: TtlSyntaxError) -> TtlSyntaxError:
+def within(cursor: TokenCursor, token: Token, label: str, problem: TtlSyntaxError) -> TtlSyntaxError:
     """An error inside a string, told with the place of the string in the statement."""
     return cursor.problem(f"{label}: {problem.message}", token, hint=problem.hint)

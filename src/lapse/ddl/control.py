@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lapse.ddl.comment import parse_comment_policy
-from lapse.ddl.cursor import Cursor
-from lapse.ddl.lexer import Kind
+from lapse.ddl.cursor import TokenCursor
+from lapse.ddl.lexer import TokenKind
 from lapse.ddl.options import read_value
 from lapse.model import settings
 from lapse.model.policy import PolicyChange
@@ -23,7 +23,7 @@ from lapse.model.statement import (
 from lapse.model.table import TableName
 
 
-def parse_drop_table(cursor: Cursor) -> DropTable | None:
+def parse_drop_table(cursor: TokenCursor) -> DropTable | None:
     """Not `DROP TEMPORARY TABLE`: no policy is ever on a temporary table."""
     if not cursor.take("DROP") or not cursor.take_any("TABLE", "TABLES"):
         return None
@@ -40,7 +40,7 @@ def parse_drop_table(cursor: Cursor) -> DropTable | None:
     return DropTable(text=cursor.piece.text, line=line, column=column, tables=tuple(tables))
 
 
-def parse_rename_table(cursor: Cursor) -> RenameTable | None:
+def parse_rename_table(cursor: TokenCursor) -> RenameTable | None:
     """MySQL's `RENAME TABLE a TO b, c TO d`."""
     if not cursor.take("RENAME") or not cursor.take_any("TABLE", "TABLES"):
         return None
@@ -48,7 +48,7 @@ def parse_rename_table(cursor: Cursor) -> RenameTable | None:
     renames: list[tuple[TableName, TableName]] = []
     while True:
         old = cursor.table_name()
-        if cursor.take_any("WAIT", "NOWAIT") and cursor.kind() is Kind.NUMBER:
+        if cursor.take_any("WAIT", "NOWAIT") and cursor.kind() is TokenKind.NUMBER:
             cursor.next()
         new = cursor.table_name() if cursor.take("TO") else None
         if old is None or new is None:
@@ -60,12 +60,12 @@ def parse_rename_table(cursor: Cursor) -> RenameTable | None:
     return RenameTable(text=cursor.piece.text, line=line, column=column, renames=tuple(renames))
 
 
-def parse_comment_on(cursor: Cursor) -> AlterTable | None:
+def parse_comment_on(cursor: TokenCursor) -> AlterTable | None:
     """PostgreSQL's `COMMENT ON TABLE t IS '…'` where that declares a policy."""
     if cursor.dialect != "postgres" or not cursor.take("COMMENT", "ON", "TABLE"):
         return None
     table = cursor.table_name()
-    if table is None or not cursor.take("IS") or cursor.kind() is not Kind.STRING:
+    if table is None or not cursor.take("IS") or cursor.kind() is not TokenKind.STRING:
         return None
     text = read_value(cursor, [cursor.next()])
     fields = parse_comment_policy(text)
@@ -76,7 +76,7 @@ def parse_comment_on(cursor: Cursor) -> AlterTable | None:
     return AlterTable(text=cursor.piece.text, line=line, column=column, table=table, change=change)
 
 
-def parse_show(cursor: Cursor) -> ShowCreateTable | ShowList | ShowHolds | None:
+def parse_show(cursor: TokenCursor) -> ShowCreateTable | ShowList | ShowHolds | None:
     cursor.take("SHOW")
     line, column = cursor.piece.place
     text = cursor.piece.text
@@ -89,7 +89,7 @@ def parse_show(cursor: Cursor) -> ShowCreateTable | ShowList | ShowHolds | None:
     return ShowList(text=text, line=line, column=column, what=what) if what and cursor.done else None
 
 
-def parse_control_job(cursor: Cursor) -> ControlJob | None:
+def parse_control_job(cursor: TokenCursor) -> ControlJob | None:
     """`PAUSE|RESUME|CANCEL JOB id`, `ADMIN CANCEL TTL JOB id`."""
     if cursor.take("ADMIN"):
         if not cursor.take("CANCEL", "TTL", "JOB"):
@@ -104,7 +104,7 @@ def parse_control_job(cursor: Cursor) -> ControlJob | None:
     return ControlJob(text=cursor.piece.text, line=line, column=column, action=action, job_id=job_id)
 
 
-def _read_job_id(cursor: Cursor) -> int:
+def _read_job_id(cursor: TokenCursor) -> int:
     token = cursor.peek()
     text = read_value(cursor, [token]) if token else ""
     if not (text.isascii() and text.isdigit()):
@@ -115,7 +115,7 @@ def _read_job_id(cursor: Cursor) -> int:
     return int(text)
 
 
-def parse_set_global(cursor: Cursor) -> list[SetGlobal]:
+def parse_set_global(cursor: TokenCursor) -> list[SetGlobal]:
     """`SET GLOBAL name = value, …`; empty when no variable of ours is set."""
     cursor.take("SET")
     line, column = cursor.piece.place
@@ -124,7 +124,7 @@ def parse_set_global(cursor: Cursor) -> list[SetGlobal]:
     while not cursor.done:
         is_global = cursor.take("GLOBAL") or cursor.take("@@", "GLOBAL", ".")
         token = cursor.peek()
-        name = token.text.lower() if token and token.kind in (Kind.WORD, Kind.QUOTED) else ""
+        name = token.text.lower() if token and token.kind in (TokenKind.WORD, TokenKind.QUOTED) else ""
         name = name.strip('`"')
         if not is_setting(name):
             others = True
@@ -151,7 +151,7 @@ def is_setting(name: str) -> bool:
     return name.startswith(("tidb_ttl_", "lapse_"))
 
 
-def _skip_assignment(cursor: Cursor) -> None:
+def _skip_assignment(cursor: TokenCursor) -> None:
     while not cursor.done and not cursor.at(","):
         if cursor.at("("):
             cursor.skip_group()
@@ -160,7 +160,7 @@ def _skip_assignment(cursor: Cursor) -> None:
     cursor.take(",")
 
 
-def _read_setting(cursor: Cursor, name: str) -> str:
+def _read_setting(cursor: TokenCursor, name: str) -> str:
     start = cursor.index
     while not cursor.done and not cursor.at(","):
         cursor.next()

@@ -8,8 +8,8 @@ from typing import Any
 from lapse.ddl.alter import AlterReading, read_alter
 from lapse.ddl.clauses import Origin, TtlClauses
 from lapse.ddl.create import read_create
-from lapse.ddl.cursor import Cursor, without
-from lapse.ddl.lexer import SPACES, Kind, tokenize
+from lapse.ddl.cursor import TokenCursor, without
+from lapse.ddl.lexer import SPACES, TokenKind, tokenize
 from lapse.ddl.literal import quote_if_needed
 from lapse.ddl.render import EXPIRY_FIELDS, has_parameter, storage_parameters, table_name, write
 from lapse.ddl.script import Piece, split
@@ -56,16 +56,16 @@ def convert(text: str, source: str | None, to: str) -> ConvertResult:
 
 def _guess(text: str) -> str:
     """Backticks, `ENGINE =` and `#` comments are MySQL's; what is left is read as PostgreSQL."""
-    tokens = [token for token in tokenize(text, "mysql") if token.kind is not Kind.SPACE]
-    backticks = any(token.kind is Kind.QUOTED for token in tokens)
+    tokens = [token for token in tokenize(text, "mysql") if token.kind is not TokenKind.SPACE]
+    backticks = any(token.kind is TokenKind.QUOTED for token in tokens)
     return "mysql" if backticks or any(token.key in ("ENGINE", "TTL") for token in tokens) else "postgres"
 
 
 def _convert_piece(piece: Piece, to: str, notices: list[str]) -> str:
-    alter = read_alter(Cursor(piece), cut_comments=True)
+    alter = read_alter(TokenCursor(piece), cut_comments=True)
     if alter is not None:
         return _convert_alter(piece, alter, to, notices)
-    created = read_create(Cursor(piece))
+    created = read_create(TokenCursor(piece))
     if created is not None:
         return _convert_create(piece, created, to, notices)
     return piece.text
@@ -102,7 +102,7 @@ def _merged_with(piece: Piece, bare: str, values: dict[str, Any]) -> str | None:
 
 def _find(piece: Piece, text: str, *keys: str) -> int | None:
     """Where these words, outside all brackets, end in the text."""
-    cursor = Cursor(split(text, piece.dialect)[0])
+    cursor = TokenCursor(split(text, piece.dialect)[0])
     while not cursor.done:
         if cursor.at(*keys):
             return cursor.tokens[cursor.index + len(keys) - 1].end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lapse.ddl.clauses import TtlClauses
-from lapse.ddl.cursor import Cursor, without
+from lapse.ddl.cursor import TokenCursor, without
 from lapse.ddl.options import read_short_parameters, read_storage_parameters, read_table_option
 from lapse.model.statement import CreateTable, DropTable
 from lapse.model.table import TableName
@@ -19,7 +19,7 @@ class _Header:
     temporary: bool
 
 
-def parse_create_table(cursor: Cursor) -> CreateTable | DropTable | None:
+def parse_create_table(cursor: TokenCursor) -> CreateTable | DropTable | None:
     """None when it is no CREATE TABLE, or one without a TTL part that replaces no table."""
     header = _read_header(cursor)
     if header is None:
@@ -43,7 +43,7 @@ def parse_create_table(cursor: Cursor) -> CreateTable | DropTable | None:
     )
 
 
-def _read_header(cursor: Cursor) -> _Header | None:
+def _read_header(cursor: TokenCursor) -> _Header | None:
     if not cursor.take("CREATE"):
         return None
     replaces = cursor.take("OR", "REPLACE")
@@ -59,7 +59,7 @@ def _read_header(cursor: Cursor) -> _Header | None:
     return _Header(table=table, if_not_exists=if_not_exists, replaces=replaces, temporary=temporary)
 
 
-def read_create(cursor: Cursor) -> TtlClauses | None:
+def read_create(cursor: TokenCursor) -> TtlClauses | None:
     """Only what a CREATE TABLE declares, a comment that declares it to be cut on every engine."""
     if _read_header(cursor) is None:
         return None
@@ -68,7 +68,7 @@ def read_create(cursor: Cursor) -> TtlClauses | None:
     return clauses
 
 
-def _read_options(cursor: Cursor, clauses: TtlClauses) -> None:
+def _read_options(cursor: TokenCursor, clauses: TtlClauses) -> None:
     """Everything after the table's name, up to the query of a CREATE TABLE … AS."""
     while not cursor.done and cursor.key() not in ("AS", "SELECT"):
         start = cursor.index
@@ -86,12 +86,12 @@ def _read_options(cursor: Cursor, clauses: TtlClauses) -> None:
             cursor.next()
 
 
-def _is_bare_ttl(cursor: Cursor) -> bool:
+def _is_bare_ttl(cursor: TokenCursor) -> bool:
     """`TTL` right after the columns, with nothing or a list behind it."""
     return cursor.key(-1) == ")" and (cursor.peek(1) is None or cursor.key(1) == "(")
 
 
-def _cut_comma(cursor: Cursor, clauses: TtlClauses, start: int) -> None:
+def _cut_comma(cursor: TokenCursor, clauses: TtlClauses, start: int) -> None:
     """MySQL lets commas stand between table options: one goes with the option, the one before if it is still there."""
     if not clauses.cuts or clauses.cuts[-1] != cursor.span(start, cursor.index - 1):
         return

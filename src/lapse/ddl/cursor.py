@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lapse.ddl.lexer import SPACES, Kind, Token, tokenize
+from lapse.ddl.lexer import SPACES, Token, TokenKind, tokenize
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.ddl.script import Piece, place
 from lapse.errors import TtlSyntaxError
@@ -16,7 +16,7 @@ Span = tuple[int, int]
 _TIDB_COMMENT = re.compile(r"(/\*T!\[ttl\])(.*)(\*/)\Z", re.DOTALL | re.IGNORECASE)
 
 
-class Cursor:
+class TokenCursor:
     """Sees words and signs only. What stands in a `/*T![ttl] … */` comment is seen as if it stood there in the open."""
 
     def __init__(self, piece: Piece) -> None:
@@ -29,14 +29,14 @@ class Cursor:
             self._add(token)
 
     def _add(self, token: Token) -> None:
-        if token.kind is Kind.COMMENT:
+        if token.kind is TokenKind.COMMENT:
             special = _TIDB_COMMENT.match(token.text)
             if special:
                 for inner in tokenize(special[2], self.dialect, offset=token.start + special.end(1)):
-                    if inner.kind not in (Kind.SPACE, Kind.COMMENT):
+                    if inner.kind not in (TokenKind.SPACE, TokenKind.COMMENT):
                         self._comments[inner.start] = (token.start, token.end)
                         self.tokens.append(inner)
-        elif token.kind is not Kind.SPACE:
+        elif token.kind is not TokenKind.SPACE:
             self.tokens.append(token)
 
     @property
@@ -51,7 +51,7 @@ class Cursor:
         token = self.peek(ahead)
         return token.key if token else ""
 
-    def kind(self, ahead: int = 0) -> Kind | None:
+    def kind(self, ahead: int = 0) -> TokenKind | None:
         token = self.peek(ahead)
         return token.kind if token else None
 
@@ -101,13 +101,13 @@ class Cursor:
         token = self.peek()
         if token is None:
             return None
-        double_quoted = token.kind is Kind.STRING and token.text.startswith('"')
-        if token.kind is Kind.QUOTED or double_quoted:
+        double_quoted = token.kind is TokenKind.STRING and token.text.startswith('"')
+        if token.kind is TokenKind.QUOTED or double_quoted:
             if not is_terminated(token, self.dialect):
                 return None
             self.index += 1
             return unquote(token, self.dialect)
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             return None
         self.index += 1
         return _fold(token.text) if self.dialect == "postgres" else token.text

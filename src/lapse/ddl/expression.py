@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from lapse.ddl.lexer import Kind, tokenize
+from lapse.ddl.lexer import TokenKind, tokenize
 from lapse.ddl.literal import is_terminated
 from lapse.ddl.script import place
 from lapse.ddl.translate import Refusal, Translator
@@ -69,7 +69,7 @@ def recognise_column(node: Node) -> tuple[str, Interval] | None:
 
 
 def _dialect_of(text: str) -> str:
-    uses_backticks = any(t.kind is Kind.QUOTED and t.text.startswith("`") for t in tokenize(text, "postgres"))
+    uses_backticks = any(t.kind is TokenKind.QUOTED and t.text.startswith("`") for t in tokenize(text, "postgres"))
     return "mysql" if uses_backticks else "postgres"
 
 
@@ -79,7 +79,7 @@ def _check_tokens(text: str) -> None:
     dialect = _dialect_of(text)
     for token in tokenize(text, dialect):
         problem = None
-        if token.kind is Kind.COMMENT:
+        if token.kind is TokenKind.COMMENT:
             problem = "comments are not allowed in an expression"
         elif not is_terminated(token, dialect):
             problem = "this quote is never closed"
@@ -90,7 +90,7 @@ def _check_tokens(text: str) -> None:
         if problem:
             line, column = place(text, token.start)
             raise TtlSyntaxError(problem, line=line, column=column)
-        if token.kind is not Kind.SPACE:
+        if token.kind is not TokenKind.SPACE:
             previous = token.key
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lapse.ddl.cursor import Cursor
-from lapse.ddl.lexer import Kind
+from lapse.ddl.cursor import TokenCursor
+from lapse.ddl.lexer import TokenKind
 from lapse.ddl.literal import unquote
 from lapse.model.statement import PlaceHold, ReleaseHold
 from lapse.model.table import TableName
 
 
-def parse_hold(cursor: Cursor, table: TableName) -> PlaceHold | None:
+def parse_hold(cursor: TokenCursor, table: TableName) -> PlaceHold | None:
     """After the name of the table; None, and nothing read, where it is something else."""
     if not cursor.take("HOLD"):
         return None
@@ -35,7 +35,7 @@ def parse_hold(cursor: Cursor, table: TableName) -> PlaceHold | None:
     )
 
 
-def parse_release(cursor: Cursor) -> ReleaseHold | None:
+def parse_release(cursor: TokenCursor) -> ReleaseHold | None:
     """Not `RELEASE SAVEPOINT`."""
     if not cursor.take("RELEASE", "HOLD"):
         return None
@@ -49,13 +49,13 @@ def parse_release(cursor: Cursor) -> ReleaseHold | None:
     return ReleaseHold(text=cursor.piece.text, line=line, column=column, hold_id=int(token.text))
 
 
-def _read_text(cursor: Cursor) -> str:
-    if cursor.kind() is not Kind.STRING:
+def _read_text(cursor: TokenCursor) -> str:
+    if cursor.kind() is not TokenKind.STRING:
         raise cursor.problem("expected a text in quotes")
     return unquote(cursor.next(), cursor.dialect)
 
 
-def _read_moment(cursor: Cursor) -> datetime:
+def _read_moment(cursor: TokenCursor) -> datetime:
     token = cursor.peek()
     text = _read_text(cursor)
     try:

@@ -17,7 +17,7 @@ SPACES = " \t\n\r\f\v\ufeff"
 """What separates tokens; the byte order mark counts, since editors leave it at the start of files."""
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     WORD = "word"
     QUOTED = "quoted identifier"
     STRING = "string"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 class Token:
     """`key` is what keywords and signs are compared by: '' for everything that only looks like one."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     key: str
@@ -46,7 +46,7 @@ def tokenize(text: str, dialect: str, *, offset: int = 0) -> list[Token]:
     return [Token(kind, part, start + offset, key(kind, part)) for kind, part, start in scan(text, dialect)]
 
 
-def scan(text: str, dialect: str, position: int = 0) -> Iterator[tuple[Kind, str, int]]:
+def scan(text: str, dialect: str, position: int = 0) -> Iterator[tuple[TokenKind, str, int]]:
     """Kind, text and start of each token in turn, from `position`: for texts too long to hold all their tokens."""
     match_at = _rules(dialect).match
     nests = dialect == "postgres"
@@ -55,16 +55,16 @@ def scan(text: str, dialect: str, position: int = 0) -> Iterator[tuple[Kind, str
         assert match is not None and match.lastgroup is not None, "the last rule takes any character"
         end = match.end()
         kind = _KINDS[match.lastgroup]
-        if nests and kind is Kind.COMMENT and text.startswith("/*", position):
+        if nests and kind is TokenKind.COMMENT and text.startswith("/*", position):
             end = _nested_comment_end(text, position)
         yield kind, text[position:end], position
         position = end
 
 
-def key(kind: Kind, text: str) -> str:
-    if kind is Kind.WORD:
+def key(kind: TokenKind, text: str) -> str:
+    if kind is TokenKind.WORD:
         return text.upper()
-    return text if kind is Kind.PUNCTUATION else ""
+    return text if kind is TokenKind.PUNCTUATION else ""
 
 
 def first_semicolon(text: str, dialect: str) -> int:
@@ -74,7 +74,7 @@ def first_semicolon(text: str, dialect: str) -> int:
     return match.end()
 
 
-_KINDS = {kind.name: kind for kind in Kind}
+_KINDS = {kind.name: kind for kind in TokenKind}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from lapse.ddl.lexer import Kind, Token
+from lapse.ddl.lexer import Token, TokenKind
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
@@ -13,9 +13,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 def is_terminated(token: Token, dialect: str) -> bool:
     """Does the quote that opens the token also close it?"""
     text = token.text
-    if token.kind is Kind.COMMENT:
+    if token.kind is TokenKind.COMMENT:
         return not text.startswith("/*") or (len(text) >= 4 and text.endswith("*/"))
-    if token.kind not in (Kind.STRING, Kind.QUOTED):
+    if token.kind not in (TokenKind.STRING, TokenKind.QUOTED):
         return True
     if text.startswith("$"):
         tag = text[: text.index("$", 1) + 1]
@@ -33,7 +33,7 @@ def _closed(quote: str, escapes: bool) -> re.Pattern[str]:
 
 
 def _has_escapes(token: Token, dialect: str) -> bool:
-    return token.text[0] in "eE" or (dialect == "mysql" and token.kind is Kind.STRING)
+    return token.text[0] in "eE" or (dialect == "mysql" and token.kind is TokenKind.STRING)
 
 
 def unquote(token: Token, dialect: str) -> str:

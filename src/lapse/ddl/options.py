@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lapse.ddl.clauses import Origin, TtlClauses, within
 from lapse.ddl.comment import parse_comment_policy
-from lapse.ddl.cursor import Cursor, Span, list_cuts
-from lapse.ddl.lexer import Kind, Token
+from lapse.ddl.cursor import Span, TokenCursor, list_cuts
+from lapse.ddl.lexer import Token, TokenKind
 from lapse.ddl.literal import is_terminated, unquote
 from lapse.errors import InvalidValue, TtlSyntaxError
 from lapse.model import interval, parameters
@@ -34,7 +34,7 @@ class _Parameter:
         return self.name == "ttl" or self.name.startswith("ttl_")
 
 
-def read_storage_parameters(cursor: Cursor, clauses: TtlClauses, first: int, *, reset: bool = False) -> None:
+def read_storage_parameters(cursor: TokenCursor, clauses: TtlClauses, first: int, *, reset: bool = False) -> None:
     """The list at the cursor; `first` is the number of the token (`WITH`, `SET`, `RESET`) that introduces it."""
     parameters = _parameter_list(cursor)
     ours = [parameter.is_ours for parameter in parameters]
@@ -47,7 +47,7 @@ def read_storage_parameters(cursor: Cursor, clauses: TtlClauses, first: int, *, 
         clauses.cuts.extend(list_cuts([parameter.span for parameter in parameters], ours))
 
 
-def read_short_parameters(cursor: Cursor, clauses: TtlClauses, first: int) -> None:
+def read_short_parameters(cursor: TokenCursor, clauses: TtlClauses, first: int) -> None:
     """The bare `TTL` of the RFC's other syntax, with or without a list whose names may lack their `ttl_`."""
     token = cursor.tokens[cursor.index - 1]
     parameters = _parameter_list(cursor) if cursor.at("(") else []
@@ -62,7 +62,7 @@ def read_short_parameters(cursor: Cursor, clauses: TtlClauses, first: int) -> No
     clauses.cuts.append(cursor.span(first, cursor.index - 1))
 
 
-def _parameter_list(cursor: Cursor) -> list[_Parameter]:
+def _parameter_list(cursor: TokenCursor) -> list[_Parameter]:
     cursor.expect("(", "here")
     parameters: list[_Parameter] = []
     while not cursor.done and not cursor.at(")"):
@@ -78,17 +78,17 @@ def _parameter_list(cursor: Cursor) -> list[_Parameter]:
     return parameters
 
 
-def _parameter(cursor: Cursor, start: int, end: int) -> _Parameter:
+def _parameter(cursor: TokenCursor, start: int, end: int) -> _Parameter:
     tokens = cursor.tokens[start:end]
     if not tokens:
         raise cursor.problem("expected a parameter")
     first = tokens[0]
-    name = unquote(first, cursor.dialect) if first.kind in (Kind.QUOTED, Kind.STRING) else first.text
+    name = unquote(first, cursor.dialect) if first.kind in (TokenKind.QUOTED, TokenKind.STRING) else first.text
     value = tokens[2:] if len(tokens) > 1 and tokens[1].key == "=" else tokens[1:]
     return _Parameter(name=name.lower(), token=first, value=value, span=cursor.span(start, end - 1))
 
 
-def _apply(cursor: Cursor, clauses: TtlClauses, parameter: _Parameter, *, reset: bool) -> None:
+def _apply(cursor: TokenCursor, clauses: TtlClauses, parameter: _Parameter, *, reset: bool) -> None:
     if reset:
         if parameter.value:
             raise cursor.problem(f"expected a name alone: RESET ({parameter.name}) takes no value", parameter.value[0])
@@ -103,18 +103,18 @@ def _apply(cursor: Cursor, clauses: TtlClauses, parameter: _Parameter, *, reset:
         clauses.assign_parameter(parameter.name, text, parameter.token)
 
 
-def read_expression(cursor: Cursor, clauses: TtlClauses, value: list[Token], token: Token) -> None:
+def read_expression(cursor: TokenCursor, clauses: TtlClauses, value: list[Token], token: Token) -> None:
     from lapse.ddl.expression import recognise_column
 
     text, node = _read_quoted(cursor, EXPRESSION, value)
     clauses.assign_expression(text, recognise_column(node), token)
 
 
-def _read_quoted(cursor: Cursor, name: str, value: list[Token]) -> tuple[str, Node]:
+def _read_quoted(cursor: TokenCursor, name: str, value: list[Token]) -> tuple[str, Node]:
     """An expression in quotes, as text and read."""
     from lapse.ddl.expression import parse_expression
 
-    if len(value) != 1 or value[0].kind not in (Kind.STRING, Kind.QUOTED):
+    if len(value) != 1 or value[0].kind not in (TokenKind.STRING, TokenKind.QUOTED):
         raise InvalidValue(name, read_value(cursor, value) if value else "", "must be a string")
     text = parameters.find(name).parse(read_value(cursor, value), name)
     try:
@@ -123,7 +123,7 @@ def _read_quoted(cursor: Cursor, name: str, value: list[Token]) -> tuple[str, No
         raise within(cursor, value[0], name, problem) from None
 
 
-def read_value(cursor: Cursor, tokens: list[Token]) -> str:
+def read_value(cursor: TokenCursor, tokens: list[Token]) -> str:
     """The text of a value: `'x'`, `200`, `-1`, `on`, `'x'::interval`, `INTERVAL 'x'`, `INTERVAL 3 MONTH`."""
     if not tokens:
         raise cursor.problem("expected a value")
@@ -135,18 +135,18 @@ def read_value(cursor: Cursor, tokens: list[Token]) -> str:
     if first.key == "INTERVAL" and len(tokens) in (2, 3):
         quantity = _literal(cursor, tokens[1])
         return f"INTERVAL '{quantity}' {tokens[2].text}" if len(tokens) == 3 else quantity
-    if first.kind in (Kind.STRING, Kind.QUOTED) and (len(tokens) == 1 or tokens[1].key in ("::", ":::")):
+    if first.kind in (TokenKind.STRING, TokenKind.QUOTED) and (len(tokens) == 1 or tokens[1].key in ("::", ":::")):
         return unquote(first, cursor.dialect)
     if len(tokens) == 1 or (len(tokens) == 2 and first.key in ("-", "+")):
         return "".join(token.text for token in tokens)
     raise cursor.problem("expected one value, in quotes where it has several words", tokens[1])
 
 
-def _literal(cursor: Cursor, token: Token) -> str:
-    return unquote(token, cursor.dialect) if token.kind in (Kind.STRING, Kind.QUOTED) else token.text
+def _literal(cursor: TokenCursor, token: Token) -> str:
+    return unquote(token, cursor.dialect) if token.kind in (TokenKind.STRING, TokenKind.QUOTED) else token.text
 
 
-def read_table_option(cursor: Cursor, clauses: TtlClauses, *, comments: bool, replaces: bool = False) -> bool:
+def read_table_option(cursor: TokenCursor, clauses: TtlClauses, *, comments: bool, replaces: bool = False) -> bool:
     """One TTL option at the cursor, if there is one; `comments` says whether a COMMENT here is the table's."""
     start = cursor.index
     if cursor.key(-1) in _NOT_BEFORE_AN_OPTION:
@@ -171,21 +171,21 @@ def read_table_option(cursor: Cursor, clauses: TtlClauses, *, comments: bool, re
 
 
 _NOT_BEFORE_AN_OPTION = frozenset({"=", ".", "LIKE", "TABLESPACE", "USING", "OF", "BY", "ENGINE", "ON", "COLUMN", "TO"})
-_TEXTS = frozenset({Kind.STRING, Kind.QUOTED})
+_TEXTS = frozenset({TokenKind.STRING, TokenKind.QUOTED})
 
 
-def _at_ttl(cursor: Cursor) -> bool:
+def _at_ttl(cursor: TokenCursor) -> bool:
     if not cursor.at("TTL"):
         return False
-    named = cursor.kind(1) in (Kind.WORD, Kind.QUOTED) and cursor.key(2) == "+"
+    named = cursor.kind(1) in (TokenKind.WORD, TokenKind.QUOTED) and cursor.key(2) == "+"
     return cursor.key(1) == "=" or named
 
 
-def _has_value(cursor: Cursor) -> bool:
+def _has_value(cursor: TokenCursor) -> bool:
     return cursor.key(1) in ("=", "ON", "OFF") or cursor.kind(1) in _TEXTS
 
 
-def _read_ttl(cursor: Cursor, clauses: TtlClauses) -> None:
+def _read_ttl(cursor: TokenCursor, clauses: TtlClauses) -> None:
     """`TTL [=] column + INTERVAL quantity unit`."""
     token = cursor.next()
     cursor.take("=")
@@ -199,18 +199,20 @@ def _read_ttl(cursor: Cursor, clauses: TtlClauses) -> None:
     clauses.assign_column(column, _read_interval(cursor), token)
 
 
-def _read_interval(cursor: Cursor) -> Interval:
+def _read_interval(cursor: TokenCursor) -> Interval:
     sign = cursor.next().key if cursor.key() in ("-", "+") else ""
     quantity = cursor.next()
-    if quantity.kind not in (Kind.NUMBER, Kind.STRING, Kind.QUOTED) or not is_terminated(quantity, cursor.dialect):
+    if quantity.kind not in (TokenKind.NUMBER, TokenKind.STRING, TokenKind.QUOTED) or not is_terminated(
+        quantity, cursor.dialect
+    ):
         raise cursor.problem("expected a number after INTERVAL", quantity)
     text = sign.replace("+", "") + _literal(cursor, quantity)
-    if cursor.kind() is Kind.WORD and cursor.key() in interval.MYSQL_UNITS:
+    if cursor.kind() is TokenKind.WORD and cursor.key() in interval.MYSQL_UNITS:
         return interval.from_unit(text, cursor.next().text, name="TTL")
     return interval.parse(text, name="TTL")
 
 
-def _read_enable(cursor: Cursor, clauses: TtlClauses) -> None:
+def _read_enable(cursor: TokenCursor, clauses: TtlClauses) -> None:
     token = cursor.next()
     value = _option_value(cursor)
     if value.upper() not in ("ON", "OFF"):
@@ -218,12 +220,12 @@ def _read_enable(cursor: Cursor, clauses: TtlClauses) -> None:
     clauses.assign("pause", value.upper() == "OFF", origin=Origin.TIDB, label="TTL_ENABLE", token=token)
 
 
-def _option_value(cursor: Cursor) -> str:
+def _option_value(cursor: TokenCursor) -> str:
     cursor.take("=")
     return read_value(cursor, [cursor.next()])
 
 
-def _read_comment(cursor: Cursor, clauses: TtlClauses, *, replaces: bool) -> bool:
+def _read_comment(cursor: TokenCursor, clauses: TtlClauses, *, replaces: bool) -> bool:
     start = cursor.index
     token = cursor.next()
     cursor.take("=")

@@ -87,9 +87,9 @@ def _may_concern(verb: str, text: str) -> bool:
 
 def _parse_piece(piece: Piece) -> list[Statement]:
     if piece.verb in _PARSERS and _may_concern(piece.verb, piece.text):
-        from lapse.ddl.cursor import Cursor
+        from lapse.ddl.cursor import TokenCursor
 
-        found = parser_of(piece.verb)(Cursor(piece))
+        found = parser_of(piece.verb)(TokenCursor(piece))
         if found:
             return [*found] if isinstance(found, (list, tuple)) else [found]
     return [PassThrough(text=piece.text, line=piece.line, column=piece.column, verb=piece.verb)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from lapse.ddl.control import is_setting
-from lapse.ddl.cursor import Cursor
-from lapse.ddl.lexer import Kind, Token
+from lapse.ddl.cursor import TokenCursor
+from lapse.ddl.lexer import Token, TokenKind
 from lapse.ddl.literal import unquote
 from lapse.model.statement import CatalogQuery, RelOptions, Show, Variable
 
 _Part = Show | RelOptions | Variable
 
 
-def parse_catalog_query(cursor: Cursor) -> CatalogQuery | None:
+def parse_catalog_query(cursor: TokenCursor) -> CatalogQuery | None:
     """None for a query that reads nothing of Lapse's."""
     wants_options = any(_name(token, cursor.dialect) == "reloptions" for token in cursor.tokens)
     if wants_options and cursor.dialect == "postgres":
@@ -44,11 +44,11 @@ _PLAIN_WORDS = frozenset(
 )
 
 
-def _asks_for_options_only(cursor: Cursor) -> bool:
+def _asks_for_options_only(cursor: TokenCursor) -> bool:
     """PostgreSQL has a pg_class of its own, which tools read with joins and other columns: those are left alone."""
     for index, token in enumerate(cursor.tokens):
         before, after = (cursor.tokens[i].key if 0 <= i < len(cursor.tokens) else "" for i in (index - 1, index + 1))
-        is_name = token.kind in (Kind.WORD, Kind.QUOTED)
+        is_name = token.kind in (TokenKind.WORD, TokenKind.QUOTED)
         word = _name(token, cursor.dialect).upper()
         is_alias = before in ("AS", "PG_CLASS") or after == "."
         if is_name and word not in _PLAIN_WORDS and not is_alias and after != "(":
@@ -68,13 +68,13 @@ def _joined(pieces: list[str | _Part]) -> list[str | _Part]:
     return joined
 
 
-def _read_part(cursor: Cursor, *, wants_options: bool) -> _Part | None:
+def _read_part(cursor: TokenCursor, *, wants_options: bool) -> _Part | None:
     return _read_show(cursor) or _read_variable(cursor) or (_read_pg_class(cursor) if wants_options else None)
 
 
-def _read_show(cursor: Cursor) -> Show | None:
+def _read_show(cursor: TokenCursor) -> Show | None:
     token = cursor.peek()
-    if token and token.kind is Kind.QUOTED and token.text.startswith("["):
+    if token and token.kind is TokenKind.QUOTED and token.text.startswith("["):
         words = unquote(token, cursor.dialect).upper().split()
         if len(words) == 2 and words[0] == "SHOW" and words[1] in ("SCHEDULES", "JOBS"):
             cursor.next()
@@ -86,17 +86,17 @@ def _read_show(cursor: Cursor) -> Show | None:
     return None
 
 
-def _read_variable(cursor: Cursor) -> Variable | None:
+def _read_variable(cursor: TokenCursor) -> Variable | None:
     if not cursor.take("@@"):
         return None
     cursor.take("GLOBAL", ".")
     token = cursor.peek()
-    if token is None or token.kind is not Kind.WORD or not is_setting(token.text.lower()):
+    if token is None or token.kind is not TokenKind.WORD or not is_setting(token.text.lower()):
         return None
     return Variable(cursor.next().text.lower())
 
 
-def _read_pg_class(cursor: Cursor) -> RelOptions | None:
+def _read_pg_class(cursor: TokenCursor) -> RelOptions | None:
     """`pg_class` where a table is named, not where it qualifies a column."""
     if cursor.key(-1) == ".":
         return None
@@ -109,9 +109,9 @@ def _read_pg_class(cursor: Cursor) -> RelOptions | None:
 
 
 def _name(token: Token | None, dialect: str) -> str:
-    if token is None or token.kind not in (Kind.WORD, Kind.QUOTED):
+    if token is None or token.kind not in (TokenKind.WORD, TokenKind.QUOTED):
         return ""
-    return token.text.lower() if token.kind is Kind.WORD else unquote(token, dialect)
+    return token.text.lower() if token.kind is TokenKind.WORD else unquote(token, dialect)
 
 
 _CLAUSES = frozenset(
@@ -120,8 +120,8 @@ _CLAUSES = frozenset(
 )
 
 
-def _has_alias(cursor: Cursor) -> bool:
-    return cursor.kind() is Kind.QUOTED or (cursor.kind() is Kind.WORD and cursor.key() not in _CLAUSES)
+def _has_alias(cursor: TokenCursor) -> bool:
+    return cursor.kind() is TokenKind.QUOTED or (cursor.kind() is TokenKind.WORD and cursor.key() not in _CLAUSES)
 
 
 def _alias(part: _Part) -> str:

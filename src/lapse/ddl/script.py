@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lapse.ddl.lexer import SPACES, Kind, Token, key, scan, tokenize
+from lapse.ddl.lexer import SPACES, Token, TokenKind, key, scan, tokenize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,17 +85,17 @@ class _Span:
     verb: str = ""
     is_verb_settled: bool = False
 
-    def see(self, kind: Kind, part: str, start: int, dialect: str) -> None:
+    def see(self, kind: TokenKind, part: str, start: int, dialect: str) -> None:
         if self.start < 0:
             self.start = start
         self.end = start + len(part)
         executable = dialect == "mysql" and part.startswith(_EXECUTABLE_COMMENTS)
-        if kind is Kind.COMMENT and not executable:
+        if kind is TokenKind.COMMENT and not executable:
             return
         if self.first < 0:
             self.first = start
         if not self.is_verb_settled:
-            self.verb = EXECUTABLE if executable else part.upper() if kind is Kind.WORD else ""
+            self.verb = EXECUTABLE if executable else part.upper() if kind is TokenKind.WORD else ""
             self.is_verb_settled = part != "("
 
 
@@ -129,16 +129,16 @@ def _spans(text: str, dialect: str) -> Iterator[_Span]:
 def _spans_from(text: str, dialect: str, position: int) -> Iterator[_Span]:
     span, body = _Span(), _Body(dialect)
     for kind, part, start in scan(text, dialect, position):
-        if kind is Kind.SPACE:
+        if kind is TokenKind.SPACE:
             continue
-        if part == ";" and kind is Kind.PUNCTUATION and not body.is_open:
+        if part == ";" and kind is TokenKind.PUNCTUATION and not body.is_open:
             if span.start >= 0:
                 span.next = start + 1
                 yield span
             span, body = _Span(), _Body(dialect)
             continue
         span.see(kind, part, start, dialect)
-        if kind is not Kind.COMMENT and not body.is_plain:
+        if kind is not TokenKind.COMMENT and not body.is_plain:
             body.see(key(kind, part))
     if span.start >= 0:
         span.next = len(text)
@@ -149,10 +149,10 @@ def _spans_until(text: str, position: int, delimiter: str) -> Iterator[_Span]:
     """The next statement, which ends with a delimiter that stands in no quote and no comment."""
     span = _Span()
     for kind, part, start in scan(text, "mysql", position):
-        if kind is Kind.SPACE:
+        if kind is TokenKind.SPACE:
             continue
         found = -1
-        if kind not in (Kind.STRING, Kind.QUOTED, Kind.COMMENT):
+        if kind not in (TokenKind.STRING, TokenKind.QUOTED, TokenKind.COMMENT):
             # It may stand at the end of a word, as in `END$$`, or be several tokens.
             found = text.find(delimiter, start, start + len(part) + len(delimiter) - 1)
         if found > start:

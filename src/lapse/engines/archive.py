@@ -24,7 +24,7 @@ _CASCADING = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class ArchiveShape:
     """A table as a destination sees it: `columns` are types as DDL writes them, by name. `flaws` are what could refuse
     or change a row, in words; `own` those of Lapse's own columns that are there as they should be. `folds`: are two
     names that differ in case one column?"""
@@ -49,12 +49,12 @@ def archive_of(declared: BoundPolicy) -> TableName | None:
     return None if text is None else archive_table(text, declared.table.name.whole)
 
 
-def added(source: Mapping[str, str], archive: Shape) -> dict[str, str]:
+def added(source: Mapping[str, str], archive: ArchiveShape) -> dict[str, str]:
     """Columns that the archive lacks."""
     return {name: kind for name, kind in source.items() if archive.type_of(name) is None}
 
 
-def changed(source: Mapping[str, str], archive: Shape) -> list[str]:
+def changed(source: Mapping[str, str], archive: ArchiveShape) -> list[str]:
     """Columns that have another type there, in words."""
     return [
         f"column {name} is {kind or 'without a type'} in the table and {there or 'without a type'} in the archive"
@@ -97,7 +97,7 @@ def _reached(table: Table) -> str:
     return ", ".join(sorted({f"{_CASCADING[each.action]} table {each.table}" for each in found}))
 
 
-def refuse_foreign(name: TableName, table: TableName, source: Mapping[str, str], found: Shape | None) -> None:
+def refuse_foreign(name: TableName, table: TableName, source: Mapping[str, str], found: ArchiveShape | None) -> None:
     """What is there under the archive's name must be an archive that fits. Raises PolicyConflict."""
     if found is None:
         return
@@ -114,7 +114,7 @@ def refuse_foreign(name: TableName, table: TableName, source: Mapping[str, str],
         )
 
 
-def missing(table: Table, name: TableName, source: Mapping[str, str], found: Shape | None) -> list[str]:
+def missing(table: Table, name: TableName, source: Mapping[str, str], found: ArchiveShape | None) -> list[str]:
     """What keeps the archive from taking rows now, in words: drift."""
     told = _reached(table)
     if told:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from lapse.clock import Clock
-from lapse.engines.archive import Shape
+from lapse.engines.archive import ArchiveShape
 from lapse.engines.cells import Cells
 from lapse.engines.condition import Condition
 from lapse.engines.features import Features
@@ -513,7 +513,7 @@ class Engine(ABC):
         """How rows go into files and come back."""
 
     @abstractmethod
-    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
         """An archive table as it is now, beside that of `table`; None where there is none of that name."""
 
     @abstractmethod

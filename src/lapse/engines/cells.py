@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from lapse.model.table import TableName
 
 if TYPE_CHECKING:
-    from lapse.archive import Column
+    from lapse.archive import ArchivedColumn
     from lapse.archive.storage import Cell
 
 
@@ -21,18 +21,18 @@ class Cells(Protocol):
     ENGINE: str
     """The name under which the archive knows the engine's types."""
 
-    def columns(self, connection: Connection, table: TableName) -> tuple[Column, ...]:
+    def columns(self, connection: Connection, table: TableName) -> tuple[ArchivedColumn, ...]:
         """The columns of a table as an archive keeps them. Raises Unsupported for one that cannot be kept exactly."""
         ...
 
     def read(
-        self, connection: Connection, table: TableName, named: Sequence[Column], where: str = "true"
+        self, connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
     ) -> Iterator[list[Any]]:
         """The rows that match, in batches of bounded size, by column. `where` may end with an order and a limit."""
         ...
 
     def insert(
-        self, connection: Connection, table: TableName, named: Sequence[Column], cells: Sequence[Sequence[Cell]]
+        self, connection: Connection, table: TableName, named: Sequence[ArchivedColumn], cells: Sequence[Sequence[Cell]]
     ) -> None:
         """Rows whose cells are given by column, with the very values that `read` has read."""
         ...

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class NativeVerdict:
     """Can the database's own TTL do what a policy says?
 
     `reason` says why not, in which case Lapse's job is for `otherwise`: what the table is without the native TTL.
@@ -54,7 +54,7 @@ class Native(ABC):
     # Declare
 
     @abstractmethod
-    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> NativeVerdict:
         """Asked before anything is changed. Raises Refused for what neither the database nor Lapse should do."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
-from lapse.kv.keys import EVERYTHING, NO_ROWS, KeyRange, Rows, check_key, check_value, take_rows
+from lapse.kv.keys import EVERYTHING, NO_ROWS, CheckedRows, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
 from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
 from lapse.kv.row import Row, header
@@ -75,7 +75,7 @@ class AsyncStore(AsyncReader):
         """Rows as they are now, whatever is written meanwhile."""
 
     @abstractmethod
-    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+    async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         """All together, with `ttl` where rows have none of their own. The caller is inside the gate."""
 
     @abstractmethod
@@ -286,7 +286,7 @@ class AsyncStore(AsyncReader):
         ttl = plain_ttl(ttl)
         return await self.put_taken(take_rows(rows, ttl), ttl)
 
-    async def put_taken(self, rows: Rows, ttl: TtlLike) -> int:
+    async def put_taken(self, rows: CheckedRows, ttl: TtlLike) -> int:
         self.state.check_writable()
         if rows.keys:
             await self.write_all(rows, ttl)
@@ -296,7 +296,7 @@ class AsyncStore(AsyncReader):
         self.state.check_writable()
         await self.write_all(NO_ROWS, deletes=[check_key(key)])
 
-    async def write_all(self, rows: Rows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> None:
+    async def write_all(self, rows: CheckedRows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> None:
         async with self.gate.beside():
             self.state.check_writable()
             await self.write(rows, ttl, deletes)

@@ -54,7 +54,7 @@ def check_value(value: bytes) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class CheckedRows:
     """Rows to be written, by their keys: of those with one key the last comes last. `ttls` is None where they have none
     of their own. Everything is checked, and of a type of Python's: to write them runs nothing of the caller's."""
 
@@ -63,10 +63,10 @@ class Rows:
     ttls: list[TtlLike] | None = None
 
 
-NO_ROWS = Rows(keys=[], values=[])
+NO_ROWS = CheckedRows(keys=[], values=[])
 
 
-def take_rows(rows: Iterable[Any], ttl: TtlLike = Ttl.DEFAULT) -> Rows:
+def take_rows(rows: Iterable[Any], ttl: TtlLike = Ttl.DEFAULT) -> CheckedRows:
     """A row is `(key, value)` or `(key, value, ttl)`. Sorting them costs less than it saves the engine, which finds the
     place of a key next to that of the last one. What is done for each row is a step of C, not of Python."""
     taken = list(rows)
@@ -93,7 +93,7 @@ def take_rows(rows: Iterable[Any], ttl: TtlLike = Ttl.DEFAULT) -> Rows:
             check_value(value)
     if ttls is not None and not set(map(type, ttls)) <= PLAIN_TTLS:
         ttls = [plain_ttl(own) for own in ttls]
-    return Rows(keys=keys, values=values, ttls=ttls)
+    return CheckedRows(keys=keys, values=values, ttls=ttls)
 
 
 def _whole(row: tuple[Any, ...], ttl: TtlLike) -> tuple[bytes, Any, Any]:

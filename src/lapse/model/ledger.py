@@ -17,7 +17,7 @@ FIRST = "0" * 64
 _FORMAT = "lapse ledger 1"
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry records."""
 
     BEGAN = "began"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class LedgerEntry:
     """`sequence`, `previous` and `hash` are None until it is sealed, which happens soon after its transaction.
 
     `role` is the database's, told by the server; `user`, `host` and `program` are told by the process. `at`, an ISO
@@ -139,7 +139,7 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class ChainVerdict:
     """`broken` says what is wrong with the first entry, by number, that is not what was sealed; None if nothing is.
 
     `waiting` entries are recorded and not sealed yet.
@@ -172,11 +172,11 @@ class Chain:
     _came_after: str = FIRST
     _pruned: dict[int, str] = field(default_factory=dict)
 
-    def follow(self, entries: Iterable[Entry]) -> bool:
+    def follow(self, entries: Iterable[LedgerEntry]) -> bool:
         """False once something is wrong."""
         return all(self._accept(entry) for entry in entries)
 
-    def _accept(self, entry: Entry) -> bool:
+    def _accept(self, entry: LedgerEntry) -> bool:
         assert entry.sequence is not None
         number, previous = entry.sequence, entry.previous or ""
         if not isinstance(number, int):
@@ -192,7 +192,7 @@ class Chain:
             return self.fail(number, "was changed")
         if self.anchors.get(number, entry.hash) != entry.hash:
             return self.fail(number, "is another one than it was when its hash was noted")
-        if entry.kind == Kind.PRUNED:
+        if entry.kind == EntryKind.PRUNED:
             self._pruned[int(entry.was["last"])] = str(entry.was["hash"])
         self.count += 1
         self.head = Head(sequence=number, hash=entry.hash or "")
@@ -208,7 +208,7 @@ class Chain:
     def _is_unknown(self, number: int, noted: str, first: int) -> bool:
         return number < first and self._pruned.get(number) != noted
 
-    def verdict(self, *, waiting: int) -> Verdict:
+    def verdict(self, *, waiting: int) -> ChainVerdict:
         """After the last entry: also whether its beginning, and entries that were noted elsewhere, are there."""
         first = self.first or 0
         if first == 0:
@@ -222,7 +222,7 @@ class Chain:
             self.fail(gone[0], "was noted and is pruned, so that it cannot be compared: give a newer head")
         elif self.broken is None and max(self.anchors, default=0) > self.head.sequence:
             self.fail(self.head.sequence + 1, f"is missing: the newest is entry {self.head.sequence}")
-        return Verdict(
+        return ChainVerdict(
             first=first,
             head=self.head,
             entries=self.count,

@@ -70,7 +70,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class CommentLook:
     """What the comments of a database say that is not done yet; `silent` are policies whose comment may be gone."""
 
     wanted: tuple[_Wanted, ...] = ()
@@ -139,10 +139,10 @@ class CommentReader:
         self._read_at = float("-inf") if later else monotonic()
         return self._problems
 
-    def look(self, connection: Connection) -> Look:
+    def look(self, connection: Connection) -> CommentLook:
         """Read and judge every comment, changing nothing, in a fixed number of statements."""
         if not self._engine.features.table_comments:
-            return Look()
+            return CommentLook()
         known = self._known(connection)
         wanted: list[_Wanted] = []
         problems: list[CommentProblem] = []
@@ -157,7 +157,7 @@ class CommentReader:
                 problems.append(judged)
         problems += self.undeclared(connection)
         silent = [stored for stored in known.obeyed if stored.table not in declaring]
-        return Look(wanted=tuple(wanted), problems=tuple(problems), silent=tuple(silent))
+        return CommentLook(wanted=tuple(wanted), problems=tuple(problems), silent=tuple(silent))
 
     def undeclared(self, connection: Connection) -> list[CommentProblem]:
         """No comment says it, but the database's own TTL. Where no policy follows it, it is `untrusted`."""

@@ -26,7 +26,7 @@ from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.engines.restoring import ArchiveTable
 from lapse.errors import ArchiveDamaged, NotFound, Retryable
 from lapse.model.archive import ARCHIVED_AT, JOB, SEQUENCE, archive_table, file_url, label
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.table import TableName
 
 FIRST_PAGE_ROWS, PAGE_ROWS = 20, 20_000
@@ -43,7 +43,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Outbox:
     """The rows of `table` that wait in `staging`, its outbox, and the destination of their files."""
 
     table: TableName
@@ -52,7 +52,7 @@ class Place:
     policy_version: int = 0
 
     @classmethod
-    def of(cls, table: TableName, text: str, policy_version: int = 0) -> Place:
+    def of(cls, table: TableName, text: str, policy_version: int = 0) -> Outbox:
         """By what a policy says."""
         return cls(
             table=table,
@@ -96,7 +96,7 @@ class Exporter:
         self,
         catalog: Catalog,
         archive: Archive,
-        place: Place,
+        place: Outbox,
         *,
         page_rows: int = PAGE_ROWS,
         alive: Callable[[], None] = _nothing,
@@ -263,10 +263,10 @@ class Exporter:
             removed = self._rows.remove_ranges(connection, written)
             if removed != file.rows:
                 raise Retryable(f"{file.rows} rows were exported, of which only {removed} were still there: undone")
-            self._note(connection, Kind.ARCHIVED, stored)
+            self._note(connection, EntryKind.ARCHIVED, stored)
         return stored
 
-    def _note(self, connection: Connection, kind: Kind, file: StoredFile) -> None:
+    def _note(self, connection: Connection, kind: EntryKind, file: StoredFile) -> None:
         """In the ledger."""
         told = {
             "archive": file.destination,
@@ -290,7 +290,7 @@ class Exporter:
         """A file that was kept for as long as `ttl_archive_keep` says."""
         with self._catalog.writing() as connection:
             if archive_files.change(connection, file.id, FileState.PUBLISHED, FileState.EXPIRED):
-                self._note(connection, Kind.ARCHIVE_REMOVED, file)
+                self._note(connection, EntryKind.ARCHIVE_REMOVED, file)
         self.reached("expired")
         return self._remove(file, FileState.EXPIRED)
 

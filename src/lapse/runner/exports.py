@@ -26,7 +26,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner.destination import open_claimed
-from lapse.runner.exporting import Exported, Exporter, Place
+from lapse.runner.exporting import Exported, Exporter, Outbox
 
 ENOUGH_ROWS = 50_000
 """While a job is at work, so many rows are worth a file; what it leaves is exported when it has ended."""
@@ -225,7 +225,7 @@ class Exports:
     def _serve(self, stored: StoredPolicy, current: Settings, is_working: bool, *, everything: bool) -> bool:
         """True while rows may come, or go."""
         assert stored.policy.archive is not None
-        place = Place.of(stored.table, stored.policy.archive, stored.version)
+        place = Outbox.of(stored.table, stored.policy.archive, stored.version)
         try:
             waiting, unsettled, state = self._measure(place, stored)
         except DatabaseUnavailable:
@@ -251,7 +251,7 @@ class Exports:
             )
         return is_working or is_due
 
-    def _work(self, stored: StoredPolicy, place: Place, state: ExportState, waiting: int) -> None:
+    def _work(self, stored: StoredPolicy, place: Outbox, state: ExportState, waiting: int) -> None:
         try:
             with leased(self._catalog, place.outbox, self._owner, self._stop) as alive:
                 if alive is not None:
@@ -270,7 +270,7 @@ class Exports:
             log.exception("rows of table %s were not exported", stored.table)
             self._retry_at[stored.id] = monotonic() + RETRY_SECONDS
 
-    def _measure(self, place: Place, stored: StoredPolicy) -> tuple[int, bool, ExportState]:
+    def _measure(self, place: Outbox, stored: StoredPolicy) -> tuple[int, bool, ExportState]:
         with self._engine.outbox(place.staging) as connection:
             waiting = ArchiveTable(self._engine.archives, place.staging).waiting(connection)
         with self._catalog.reading() as connection:
@@ -285,14 +285,14 @@ class Exports:
                 exports.note_waiting(connection, place.outbox, waiting)
         return waiting, here, state
 
-    def _export(self, stored: StoredPolicy, place: Place, alive: Callable[[], None]) -> Exported:
+    def _export(self, stored: StoredPolicy, place: Outbox, alive: Callable[[], None]) -> Exported:
         with self._catalog.reading() as connection:
             archive = open_claimed(connection, place.destination)
             keep = stored.policy.archive_keep
             keep_after = None if keep is None else keep.subtracted_from(self._engine.now(connection))
         return Exporter(self._catalog, archive, place, alive=alive).run_once(keep_after=keep_after)
 
-    def _note_done(self, stored: StoredPolicy, place: Place, state: ExportState, done: Exported) -> None:
+    def _note_done(self, stored: StoredPolicy, place: Outbox, state: ExportState, done: Exported) -> None:
         self._retry_at.pop(stored.id, None)
         with self._catalog.writing(durable=False) as connection:
             now = self._engine.now(connection)
@@ -313,7 +313,7 @@ class Exports:
         )
 
     def _note_problem(
-        self, stored: StoredPolicy, place: Place, error: LapseError, state: ExportState, waiting: int = 0
+        self, stored: StoredPolicy, place: Outbox, error: LapseError, state: ExportState, waiting: int = 0
     ) -> None:
         self._retry_at[stored.id] = monotonic() + RETRY_SECONDS
         problem, hint = f"rows of table {stored.table} are not exported: {error.message}", error.hint
@@ -330,6 +330,6 @@ class Exports:
         before = self._done.get(stored.id, Export(table=stored.table, destination=place.destination))
         self._done[stored.id] = replace(before, problem=problem, hint=hint)
 
-    def _give_back(self, place: Place) -> None:
+    def _give_back(self, place: Outbox) -> None:
         with self._catalog.writing(durable=False) as connection:
             exports.give_back(connection, place.outbox, self._owner)

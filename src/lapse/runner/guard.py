@@ -15,7 +15,7 @@ from lapse.catalog import Catalog, ledger, policies
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.engines.base import Expiring
 from lapse.errors import Drift, Refused
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.retry import retried
 
@@ -53,7 +53,7 @@ class Guard:
             policies.set_guard(connection, stored.id, cleared_at=None if reason else now, held=reason)
             if reason is None or stored.held is None:
                 said = {"by": "guard"} if reason is None else {"reason": reason}
-                kind = Kind.CONFIRMED if reason is None else Kind.GUARDED
+                kind = EntryKind.CONFIRMED if reason is None else EntryKind.GUARDED
                 ledger.record(connection, kind, now=now, table=stored.table, after=said)
         return reason
 

@@ -13,7 +13,7 @@ from lapse.runner.limiter import Limit, Limiter, delete_limits
 from lapse.runner.task import GATE_SECONDS
 
 
-class Pace:
+class Pacer:
     """Waits between batches, never inside a transaction."""
 
     def __init__(self, controller: Controller | None, limiter: Limiter, limits: list[Limit]) -> None:
@@ -42,17 +42,17 @@ class Pace:
 
 
 @contextmanager
-def pacing(catalog: Catalog, stored: StoredPolicy | None, gate_sql: str | None, *, is_long: bool) -> Iterator[Pace]:
+def pacing(catalog: Catalog, stored: StoredPolicy | None, gate_sql: str | None, *, is_long: bool) -> Iterator[Pacer]:
     """What is over after one batch does not look at the gauges first."""
     with catalog.reading() as connection:
         limits = [] if stored is None else delete_limits(stored, settings.load_settings(connection))
     if not is_long:
-        yield Pace(None, Limiter(catalog), limits)
+        yield Pacer(None, Limiter(catalog), limits)
         return
     controller = Controller(catalog, gate_sql)
     controller.start()
     try:
         with controller.at_work():
-            yield Pace(controller, Limiter(catalog), limits)
+            yield Pacer(controller, Limiter(catalog), limits)
     finally:
         controller.close()

@@ -27,7 +27,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.expression import columns as expression_columns
 from lapse.model.hold import HeldTerm
 from lapse.model.job import JobKey, JobStatus
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from lapse.model.policy import Policy, PolicyChange
 from lapse.model.statement import ColumnAction
 from lapse.model.suggestion import suggest_or_list
@@ -211,7 +211,7 @@ class PolicyManager:
         policies.end_grace(connection, stored.id)
         policies.unblock_tables(connection, stored.id)
         now = self._engine.now(connection)
-        ledger.record(connection, Kind.CONFIRMED, now=now, table=stored.table, after={"by": "resume"})
+        ledger.record(connection, EntryKind.CONFIRMED, now=now, table=stored.table, after={"by": "resume"})
 
     def _changes_hands(self, connection: Connection, declared: BoundPolicy, stored: StoredPolicy) -> bool:
         """False where the table is not the one that was armed: it stays blocked."""

@@ -21,7 +21,7 @@ from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.catalog.exports import LEASE_SECONDS
 from lapse.errors import Retryable
 from lapse.runner.destination import open_claimed
-from lapse.runner.exporting import Exporter, Place
+from lapse.runner.exporting import Exporter, Outbox
 from lapse.runner.exports import leased
 
 WAIT_SECONDS = 0.5
@@ -43,7 +43,7 @@ class Recalled:
 
 
 class Recall:
-    def __init__(self, catalog: Catalog, place: Place, chosen: Callable[[StoredFile], bool]) -> None:
+    def __init__(self, catalog: Catalog, place: Outbox, chosen: Callable[[StoredFile], bool]) -> None:
         self._catalog = catalog
         self._engine = catalog.engine
         self._place = place
@@ -95,7 +95,7 @@ class Recall:
         self._exporter(self._place.destination, alive).run_once()
 
     def _exporter(self, destination: str, alive: Callable[[], None]) -> Exporter:
-        place = Place(
+        place = Outbox(
             table=self._place.table,
             staging=self._place.staging,
             destination=destination,

@@ -23,7 +23,7 @@ from lapse.catalog import Catalog, jobs, policies
 from lapse.catalog.archive_files import StoredFile
 from lapse.catalog.policies import StoredPolicy
 from lapse.ddl.literal import quote_if_needed, quote_text
-from lapse.engines.archive import Shape
+from lapse.engines.archive import ArchiveShape
 from lapse.engines.restoring import ArchiveTable
 from lapse.errors import (
     DatabaseError,
@@ -43,9 +43,9 @@ from lapse.model.hold import HeldTerm, Hold
 from lapse.model.interval import DAY, Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner.exporting import Place
+from lapse.runner.exporting import Outbox
 from lapse.runner.holds import NEVER, Holder
-from lapse.runner.pacing import Pace, pacing
+from lapse.runner.pacing import Pacer, pacing
 from lapse.runner.policy_manager import bind
 from lapse.runner.recalling import Recall, Recalled
 
@@ -171,7 +171,7 @@ class Restorer:
                 way.recall.put_away(recalled.alive)
         return done
 
-    def _empty(self, way: _Way, done: Restored, pace: Pace, tell: Progress) -> Restored:
+    def _empty(self, way: _Way, done: Restored, pace: Pacer, tell: Progress) -> Restored:
         """Batches, until no row that is meant is left in the archive table or outbox."""
         after, size, retries = 0, FIRST_BATCH, 0
         while True:
@@ -254,7 +254,7 @@ class Restorer:
         return _Way(
             archive=place,
             shown=str(place) if file_url(text) is None else destination(text),
-            recall=None if file_url(text) is None else Recall(self._catalog, Place.of(name, text), _chosen(wanted)),
+            recall=None if file_url(text) is None else Recall(self._catalog, Outbox.of(name, text), _chosen(wanted)),
             source=source,
             table=table,
             stored=stored,
@@ -287,10 +287,10 @@ class Restorer:
         return archive
 
     def _columns(
-        self, connection: Connection, table: Table, shape: Shape, wanted: Wanted
+        self, connection: Connection, table: Table, shape: ArchiveShape, wanted: Wanted
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Those that travel, and those that the table has lost. Raises PolicyConflict where a type has changed."""
-        there = Shape(columns=self._engine.column_types(connection, table.name), folds=shape.folds)
+        there = ArchiveShape(columns=self._engine.column_types(connection, table.name), folds=shape.folds)
         dropped = tuple(column for column in shape.columns if there.type_of(column) is None)
         if dropped and not wanted.ignore_missing_columns:
             raise PolicyConflict(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lapse.app import Lapse, notifying, receivers
-from lapse.app.receivers import Command, Webhook, read_receivers
+from lapse.app.receivers import CommandReceiver, Webhook, read_receivers
 from lapse.catalog import events, settings
 from lapse.cli import main
 from lapse.clock import ManualClock
@@ -195,7 +195,7 @@ def test_a_command_is_told_on_its_standard_input(
     monkeypatch.chdir(tmp_path)
     _declare(db, "x; touch hacked #")
     clock.advance(timedelta(days=2))
-    notifier = db.notifier([Command(f"{sys.executable} hook.py")])
+    notifier = db.notifier([CommandReceiver(f"{sys.executable} hook.py")])
     notifier.run_once()
     Path("ready").touch()
     notifier.run_once()
@@ -210,7 +210,7 @@ def test_a_command_that_hangs_is_killed(db: Lapse, clock: ManualClock, monkeypat
     monkeypatch.setattr(receivers, "COMMAND_SECONDS", 0.3)
     _declare(db)
     clock.advance(timedelta(days=2))
-    db.notifier([Command("sh -c 'sleep 60 & wait'")]).run_once()
+    db.notifier([CommandReceiver("sh -c 'sleep 60 & wait'")]).run_once()
     with db.catalog.reading() as connection:
         error = connection.exec_driver_sql("SELECT last_error FROM lapse_notice").scalar_one()
     assert "did not end within" in error

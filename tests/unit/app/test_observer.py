@@ -15,7 +15,7 @@ from lapse.app import Lapse
 from lapse.catalog.workers import WorkerRow, beat_worker
 from lapse.clock import ManualClock
 from lapse.console.dashboard import Dashboard
-from lapse.console.options import Options
+from lapse.console.options import ConsoleOptions
 from lapse.console.session import Signer
 from lapse.errors import CatalogMissing
 
@@ -53,7 +53,7 @@ def counted_connections(database: Lapse, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def dashboard(database: Lapse) -> Dashboard:
-    return Dashboard(database, database.metrics(), Options(), signer=Signer("x"))
+    return Dashboard(database, database.metrics(), ConsoleOptions(), signer=Signer("x"))
 
 
 def test_a_scrape_opens_one_connection(declared: Lapse, monkeypatch: pytest.MonkeyPatch) -> None:

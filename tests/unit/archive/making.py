@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import lapse.archive
-from lapse.archive import Archive, Column, File, Header
+from lapse.archive import Archive, ArchivedColumn, File, Header
 
 NOW = datetime(2026, 11, 17, 21, 0, tzinfo=UTC)
 COLUMNS = tuple(
-    Column(engine="postgresql", name=name, type=type_name)
+    ArchivedColumn(engine="postgresql", name=name, type=type_name)
     for name, type_name in (
         ("id", "bigint"),
         ("expires_at", "timestamp with time zone"),

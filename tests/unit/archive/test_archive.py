@@ -16,7 +16,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from lapse.archive import Archive, Column
+from lapse.archive import Archive, ArchivedColumn
 from lapse.errors import ArchiveConflict, ArchiveDamaged, ArchiveError, ArchiveUnavailable, InvalidValue
 from tests.unit.archive.duck import ask
 from tests.unit.archive.making import COLUMNS, NOW, header, open_folder, rows, write
@@ -67,7 +67,7 @@ def test_duckdb_reads_the_types_and_the_values_that_no_type_holds(archive: Archi
 
 
 def test_a_column_of_the_name_of_a_folder_is_not_hidden_by_it(archive: Archive, tmp_path: Path) -> None:
-    year = Column(engine="postgresql", name="Year", type="integer")
+    year = ArchivedColumn(engine="postgresql", name="Year", type="integer")
     with archive.begin(header(columns=(year,), time_column=None)) as pending:
         pending.write([["1815"]])
         file = archive.publish(pending.finish())
@@ -77,7 +77,7 @@ def test_a_column_of_the_name_of_a_folder_is_not_hidden_by_it(archive: Archive, 
 
 def test_a_column_of_the_name_of_the_exact_values_is_kept_apart(archive: Archive) -> None:
     names = ("lapse_exact", "LAPSE_EXACT_")
-    columns = tuple(Column(engine="postgresql", name=name, type="date") for name in names)
+    columns = tuple(ArchivedColumn(engine="postgresql", name=name, type="date") for name in names)
     with archive.begin(header(columns=columns, time_column=None)) as pending:
         pending.write([["infinity"], ["-infinity"]])
         file = archive.publish(pending.finish())

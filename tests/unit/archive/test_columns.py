@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapse.archive import Column, cells
+from lapse.archive import ArchivedColumn, cells
 from lapse.errors import Unsupported
 
 
-def column(engine: str, type_name: str, made_of: tuple[str, ...] | None = None) -> Column:
-    return Column(engine=engine, name="c", type=type_name, made_of=made_of)
+def column(engine: str, type_name: str, made_of: tuple[str, ...] | None = None) -> ArchivedColumn:
+    return ArchivedColumn(engine=engine, name="c", type=type_name, made_of=made_of)
 
 
-def kept(given: Column, values: list[Any]) -> tuple[list[Any], list[Any]]:
+def kept(given: ArchivedColumn, values: list[Any]) -> tuple[list[Any], list[Any]]:
     """What a file holds of these cells, and what comes back from the file."""
     batch, file = cells.encode([given], [values]), io.BytesIO()
     pq.write_table(pa.Table.from_batches([batch]), file, compression="zstd")

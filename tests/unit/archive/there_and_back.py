@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lapse.archive import Column
+from lapse.archive import ArchivedColumn
 from lapse.model.table import TableName
 from tests.conformance.harness import Harness
 from tests.unit.archive.making import header, open_folder
 
 
-def move(h: Harness, engine: Any, folder: Path, source: TableName, target: TableName) -> tuple[Column, ...]:
+def move(h: Harness, engine: Any, folder: Path, source: TableName, target: TableName) -> tuple[ArchivedColumn, ...]:
     """By the module `cells` of an engine; returns the columns."""
     archive = open_folder(folder)
     with h.db.engine.transaction() as connection:
-        columns: tuple[Column, ...] = engine.columns(connection, source)
+        columns: tuple[ArchivedColumn, ...] = engine.columns(connection, source)
         told = header(engine=engine.ENGINE, columns=columns, time_column=None)
         with archive.begin(told) as pending:
             for batch in engine.read(connection, source, columns):

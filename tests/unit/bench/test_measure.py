@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from lapse.bench import STANDARD, BenchTable, Contender, Result, Run, Shape, compare, lapse, table_for
+from lapse.bench import STANDARD, BenchTable, Contender, Measurement, Run, Shape, compare, lapse, table_for
 from lapse.bench.contenders import Timed, references_loops, timed
 from lapse.bench.measure import WrongRows, percentile
 from lapse.errors import Unsupported
@@ -66,7 +66,7 @@ def test_one_that_takes_too_much_is_found_out(table: BenchTable) -> None:
 
 def test_medians_and_spread() -> None:
     runs = tuple(Run(expired=100, seconds=seconds, holds=(seconds,)) for seconds in (2.0, 1.0, 4.0))
-    result = Result(shape=Shape(rows=1_000), contender="x", runs=runs)
+    result = Measurement(shape=Shape(rows=1_000), contender="x", runs=runs)
     assert (result.seconds, result.rate, result.spread) == (2.0, 50.0, (0.5, 2.0))
     assert result.hold(1.0) == 4.0
 

@@ -13,7 +13,7 @@ from lapse.catalog.new_jobs import Created
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.errors import Fenced, JobExists
 from lapse.model.job import Counts, JobKey, JobStatus, JobSummary, KeyRange, Path, PathKind, TaskStatus
-from lapse.model.ledger import Kind
+from lapse.model.ledger import EntryKind
 from tests.unit.catalog.make import WHOLE, begun, declared, tabled
 from tests.unit.runner.build import NOW
 
@@ -101,7 +101,7 @@ def test_a_job_that_ends_as_it_begins_is_one_row_and_one_entry(
     )
     assert ended == jobs.get_job(connection, ended.id)
     assert (ended.status, ended.counts, jobs.active_jobs(connection)) == (JobStatus.FINISHED, Counts(), [])
-    assert next(each.kind for each in ledger.entries(connection)) == Kind.RUN
+    assert next(each.kind for each in ledger.entries(connection)) == EntryKind.RUN
     # Its table is free.
     begun(connection, stored, physical)
 

@@ -19,7 +19,7 @@ from lapse.app.result import Result
 from lapse.cli import runreport
 from lapse.cli.chart import axis, columns
 from lapse.cli.output import Output, as_json, duration, moment, plain, printable, rows, size
-from lapse.cli.resultset import CHUNK_ROWS, DRAWN_ROWS, Form, write
+from lapse.cli.resultset import CHUNK_ROWS, DRAWN_ROWS, ResultFormat, write
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Counts, Job, JobStatus, Path, PathKind
 from lapse.model.table import TableName
@@ -121,7 +121,7 @@ def test_one_row_and_many() -> None:
 
 
 def written(
-    form: Form, names: Sequence[str], values: Sequence[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    form: ResultFormat, names: Sequence[str], values: Sequence[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
 ) -> str:
     result = Result(columns=tuple(names), rows=tuple(values), rowcount=len(values))
     write(Output(), form, result.stream())
@@ -130,7 +130,7 @@ def written(
 
 def test_rows_as_csv_tell_null_from_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
     values = [(None, "", 1), ('say "hi"', "a,b", -2), (" padded ", "two\nlines", 3)]
-    text = written(Form.CSV, ("a", "b", "n"), values, capsys)
+    text = written(ResultFormat.CSV, ("a", "b", "n"), values, capsys)
     assert text.splitlines()[:3] == ["a,b,n", ',"",1', '"say ""hi""","a,b",-2']
     assert text.splitlines()[3].startswith('" padded ",')
     assert list(csv.reader(StringIO(text)))[1:] == [
@@ -143,17 +143,17 @@ def test_rows_as_csv_tell_null_from_an_empty_text(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("count", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 2])
 def test_rows_as_json_are_one_array(capsys: pytest.CaptureFixture[str], count: int) -> None:
     values = [(number, None) for number in range(count)]
-    found = json.loads(written(Form.JSON, ("n", "x"), values, capsys))
+    found = json.loads(written(ResultFormat.JSON, ("n", "x"), values, capsys))
     assert found == [{"n": number, "x": None} for number in range(count)]
 
 
 def test_columns_of_one_name_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = json.loads(written(Form.JSON, ("id", "id_2", "id"), [(1, 2, 3)], capsys))
+    (found,) = json.loads(written(ResultFormat.JSON, ("id", "id_2", "id"), [(1, 2, 3)], capsys))
     assert found == {"id": 1, "id_2": 2, "id_3": 3}
 
 
 def test_a_table_says_how_many_rows_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    text = written(Form.TABLE, ("id", "name"), [(1, "a"), (22, None)], capsys)
+    text = written(ResultFormat.TABLE, ("id", "name"), [(1, "a"), (22, None)], capsys)
     assert "NULL" in text
     assert text.splitlines()[-1] == "(2 rows)"
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["1", "22"]
@@ -162,7 +162,7 @@ def test_a_table_says_how_many_rows_it_has(capsys: pytest.CaptureFixture[str]) -
 def test_a_long_table_is_written_as_it_comes_and_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     count = DRAWN_ROWS + CHUNK_ROWS + 7
     values = [(number, f"row\n{number}") for number in range(count)]
-    lines = written(Form.TABLE, ("id", "text"), values, capsys).splitlines()
+    lines = written(ResultFormat.TABLE, ("id", "text"), values, capsys).splitlines()
     assert len(lines) == count + 3
     assert lines[0].split(" | ") == [" id", "text"]
     assert lines[2] == "  0 | row\\n0"
@@ -174,7 +174,7 @@ def test_a_long_table_is_written_as_it_comes_and_is_complete(capsys: pytest.Capt
     ("count", "text"), [(3, "3 rows affected\n"), (1, "1 row affected\n"), (0, "OK\n"), (-1, "OK\n")]
 )
 def test_a_statement_without_rows(capsys: pytest.CaptureFixture[str], count: int, text: str) -> None:
-    for form, wanted in ((Form.TABLE, text), (Form.JSON, ""), (Form.CSV, "")):
+    for form, wanted in ((ResultFormat.TABLE, text), (ResultFormat.JSON, ""), (ResultFormat.CSV, "")):
         write(Output(), form, Result(rowcount=count).stream())
         assert capsys.readouterr().out == wanted
 

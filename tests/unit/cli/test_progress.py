@@ -20,7 +20,7 @@ from rich.console import Console
 
 import lapse
 from lapse.cli.logs import LogFormat, configure_logging
-from lapse.cli.progress import LockLines, Progress
+from lapse.cli.progress import LockLines, ProgressBar
 from lapse.cli.stopping import stop_on_signals
 from lapse.engines.sqlite import session as sqlite_session
 from lapse.model.table import TableName
@@ -41,7 +41,7 @@ def lapse_log() -> Iterator[logging.Logger]:
 def _run(database: Database, *, shown_after: float) -> str:
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None, _environ={"TERM": "xterm"})
-    with lapse.open(database.url) as db, Progress(db, console, shown_after=shown_after) as progress:
+    with lapse.open(database.url) as db, ProgressBar(db, console, shown_after=shown_after) as progress:
         db.run("events", listener=progress)
     return screen.getvalue()
 

@@ -10,7 +10,7 @@ import pytest
 
 from lapse.app.forecast import Forecast, ForecastDay
 from lapse.console.charts import Chart, deleted_chart, forecast_chart
-from lapse.console.dashboard import PACE_SECONDS, LiveJob, Overview, Pace, PolicyView
+from lapse.console.dashboard import PACE_SECONDS, JobRates, LiveJob, Overview, PolicyView
 from lapse.console.listing import PAGE_ROWS, Listing
 from lapse.engines.base import Footprint
 from lapse.model.blocked import BlockCode
@@ -131,7 +131,7 @@ def test_days_of_all_tables_add_up() -> None:
 
 
 def test_the_rate_is_that_of_the_last_moments() -> None:
-    pace = Pace()
+    pace = JobRates()
     assert pace.rate(1, 0, at=100.0) is None
     assert pace.rate(1, 10, at=100.1) is None
     assert pace.rate(1, 100, at=110.0) == 10.0
@@ -140,7 +140,7 @@ def test_the_rate_is_that_of_the_last_moments() -> None:
 
 
 def test_jobs_do_not_mix_and_are_forgotten() -> None:
-    pace = Pace()
+    pace = JobRates()
     pace.rate(1, 0, at=100.0)
     pace.rate(2, 1000, at=100.0)
     assert pace.rate(2, 1010, at=101.0) == 10.0

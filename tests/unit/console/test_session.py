@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lapse.console.session import LIFETIME_SECONDS, Session, Signer, same_secret
+from lapse.console.session import LIFETIME_SECONDS, Login, Signer, same_secret
 
 NOW = 1_800_000_000.0
 
@@ -65,7 +65,7 @@ def test_a_form_token_belongs_to_its_session(signer: Signer) -> None:
 
 
 def test_a_cookie_is_no_form_token(signer: Signer) -> None:
-    session = Session(id="a", issued_at=int(NOW))
+    session = Login(id="a", issued_at=int(NOW))
     assert not signer.is_form_token(session, signer.cookie(session).rpartition(".")[2])
 
 

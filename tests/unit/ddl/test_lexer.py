@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapse.ddl.lexer import DIALECTS, Kind, tokenize
+from lapse.ddl.lexer import DIALECTS, TokenKind, tokenize
 from lapse.ddl.literal import is_terminated, quote_backticks, quote_double, quote_text, unquote
 
 FRAGMENTS = [
@@ -24,53 +24,53 @@ def test_tokens_joined_are_the_text(text: str, dialect: str) -> None:
     assert all(token.text for token in tokens)
 
 
-def kinds(text: str, dialect: str) -> list[tuple[Kind, str]]:
-    return [(token.kind, token.text) for token in tokenize(text, dialect) if token.kind is not Kind.SPACE]
+def kinds(text: str, dialect: str) -> list[tuple[TokenKind, str]]:
+    return [(token.kind, token.text) for token in tokenize(text, dialect) if token.kind is not TokenKind.SPACE]
 
 
 @pytest.mark.parametrize(
     ("dialect", "text", "kind"),
     [
-        ("sqlite", "'it''s; -- no comment'", Kind.STRING),
-        ("sqlite", "'back\\'", Kind.STRING),
-        ("sqlite", '"odd ""names"', Kind.QUOTED),
-        ("sqlite", "`a``b`", Kind.QUOTED),
-        ("sqlite", "[x y;]", Kind.QUOTED),
-        ("postgres", "E'it\\'s'", Kind.STRING),
-        ("postgres", "$$ a ; 'b $$", Kind.STRING),
-        ("postgres", "$tag$ $$ ; $tag$", Kind.STRING),
-        ("postgres", "/* a /* b */ ; */", Kind.COMMENT),
-        ("postgres", "`created_at`", Kind.QUOTED),
-        ("mysql", '"a string"', Kind.STRING),
-        ("mysql", "'it\\'s'", Kind.STRING),
-        ("mysql", "# comment ; '", Kind.COMMENT),
-        ("mysql", "`a``b;`", Kind.QUOTED),
-        ("mysql", "1abc", Kind.WORD),
-        ("mysql", "1e5", Kind.NUMBER),
-        ("mysql", "/*! 40101 ; */", Kind.COMMENT),
-        ("postgres", "naïve_名前", Kind.WORD),
+        ("sqlite", "'it''s; -- no comment'", TokenKind.STRING),
+        ("sqlite", "'back\\'", TokenKind.STRING),
+        ("sqlite", '"odd ""names"', TokenKind.QUOTED),
+        ("sqlite", "`a``b`", TokenKind.QUOTED),
+        ("sqlite", "[x y;]", TokenKind.QUOTED),
+        ("postgres", "E'it\\'s'", TokenKind.STRING),
+        ("postgres", "$$ a ; 'b $$", TokenKind.STRING),
+        ("postgres", "$tag$ $$ ; $tag$", TokenKind.STRING),
+        ("postgres", "/* a /* b */ ; */", TokenKind.COMMENT),
+        ("postgres", "`created_at`", TokenKind.QUOTED),
+        ("mysql", '"a string"', TokenKind.STRING),
+        ("mysql", "'it\\'s'", TokenKind.STRING),
+        ("mysql", "# comment ; '", TokenKind.COMMENT),
+        ("mysql", "`a``b;`", TokenKind.QUOTED),
+        ("mysql", "1abc", TokenKind.WORD),
+        ("mysql", "1e5", TokenKind.NUMBER),
+        ("mysql", "/*! 40101 ; */", TokenKind.COMMENT),
+        ("postgres", "naïve_名前", TokenKind.WORD),
     ],
 )
-def test_one_token(dialect: str, text: str, kind: Kind) -> None:
+def test_one_token(dialect: str, text: str, kind: TokenKind) -> None:
     assert kinds(text, dialect) == [(kind, text)]
 
 
 def test_dashes_without_a_blank_are_no_comment_in_mysql() -> None:
     assert [kind for kind, _ in kinds("5--1", "mysql")] == [
-        Kind.NUMBER,
-        Kind.PUNCTUATION,
-        Kind.PUNCTUATION,
-        Kind.NUMBER,
+        TokenKind.NUMBER,
+        TokenKind.PUNCTUATION,
+        TokenKind.PUNCTUATION,
+        TokenKind.NUMBER,
     ]
-    assert kinds("5 --1", "sqlite")[-1] == (Kind.COMMENT, "--1")
+    assert kinds("5 --1", "sqlite")[-1] == (TokenKind.COMMENT, "--1")
 
 
 def test_comments_do_not_nest_outside_postgresql() -> None:
-    assert kinds("/* a /* b */ c", "sqlite")[-1] == (Kind.WORD, "c")
+    assert kinds("/* a /* b */ c", "sqlite")[-1] == (TokenKind.WORD, "c")
 
 
 def test_parameters_are_not_dollar_quotes() -> None:
-    assert Kind.STRING not in [kind for kind, _ in kinds("a = $1 and b = $2", "postgres")]
+    assert TokenKind.STRING not in [kind for kind, _ in kinds("a = $1 and b = $2", "postgres")]
 
 
 @pytest.mark.parametrize("text", ["'open", '"open', "$a$ open", "/* open", "E'open\\'", "'", "'a''"])

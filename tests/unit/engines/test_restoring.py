@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine
 
-from lapse.engines.archive import Shape, added, changed, missing, refuse_foreign
+from lapse.engines.archive import ArchiveShape, added, changed, missing, refuse_foreign
 from lapse.engines.restoring import ArchiveTable, Dialect
 from lapse.errors import PolicyConflict
 from lapse.model.archive import OWN_COLUMNS
@@ -124,7 +124,7 @@ def test_ranges_are_removed_in_statements_of_bounded_size(connection: Connection
 
 # Shapes: does what is there under the archive's name take the rows?
 
-ARCHIVE = Shape(columns={"id": "int", "Body": "text"}, own=frozenset(OWN_COLUMNS))
+ARCHIVE = ArchiveShape(columns={"id": "int", "Body": "text"}, own=frozenset(OWN_COLUMNS))
 
 
 def test_columns_that_were_added_or_changed() -> None:
@@ -132,7 +132,7 @@ def test_columns_that_were_added_or_changed() -> None:
     assert changed({"id": "bigint", "body": "text"}, ARCHIVE) == [
         "column id is bigint in the table and int in the archive"
     ]
-    exact = Shape(columns={"Body": "text"}, own=frozenset(OWN_COLUMNS), folds=False)
+    exact = ArchiveShape(columns={"Body": "text"}, own=frozenset(OWN_COLUMNS), folds=False)
     assert added({"body": "text"}, exact) == {"body": "text"}
 
 
@@ -141,10 +141,10 @@ def test_what_is_there_under_its_name() -> None:
     refuse_foreign(OLD, EVENTS, source, None)
     refuse_foreign(OLD, EVENTS, source, ARCHIVE)
     with pytest.raises(PolicyConflict, match="not an archive of Lapse's"):
-        refuse_foreign(OLD, EVENTS, source, Shape(columns=source))
+        refuse_foreign(OLD, EVENTS, source, ArchiveShape(columns=source))
     with pytest.raises(PolicyConflict, match="bigint in the table"):
         refuse_foreign(OLD, EVENTS, source | {"id": "bigint"}, ARCHIVE)
-    flawed = Shape(columns=source, own=frozenset(OWN_COLUMNS), flaws=("trigger t",))
+    flawed = ArchiveShape(columns=source, own=frozenset(OWN_COLUMNS), flaws=("trigger t",))
     with pytest.raises(PolicyConflict, match="trigger t"):
         refuse_foreign(OLD, EVENTS, source, flawed)
 
@@ -154,7 +154,7 @@ def test_what_keeps_it_from_taking_rows() -> None:
     assert missing(table(), OLD, source, ARCHIVE) == []
     assert missing(table(), OLD, source, None) == ["archive table events_archive"]
     assert missing(table(), OLD, source | {"more": "int"}, ARCHIVE) == ["column more of archive table events_archive"]
-    (half,) = missing(table(), OLD, source, Shape(columns=source, own=frozenset(OWN_COLUMNS[1:])))
+    (half,) = missing(table(), OLD, source, ArchiveShape(columns=source, own=frozenset(OWN_COLUMNS[1:])))
     assert OWN_COLUMNS[0] in half
     child = Reference(
         table=TableName("items"), columns=("event",), referred=("id",), action=FkAction.CASCADE, indexed=True

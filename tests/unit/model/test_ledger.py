@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapse.model.ledger import FIRST, Chain, Entry, Head, Kind, Verdict, canonical
+from lapse.model.ledger import FIRST, Chain, ChainVerdict, EntryKind, Head, LedgerEntry, canonical
 from lapse.model.table import TableName
 
 LENGTH = 6
 TEXTS = ("at", "kind", "role", "user", "host", "program", "before", "after", "previous", "hash")
 
 
-def _entry(number: int, **fields: Any) -> Entry:
+def _entry(number: int, **fields: Any) -> LedgerEntry:
     values: dict[str, Any] = {
-        "id": number + 10, "at": f"2026-01-0{number}T00:00:00.000000Z", "kind": Kind.SETTING,
+        "id": number + 10, "at": f"2026-01-0{number}T00:00:00.000000Z", "kind": EntryKind.SETTING,
         "table": TableName("events", "app"), "role": "owner", "user": "alice", "host": "db1", "program": "lapse",
         "before": '{"value":"fast"}', "after": canonical({"number": number}),
     }  # fmt: skip
-    return Entry(**values | fields)
+    return LedgerEntry(**values | fields)
 
 
-def _sealed(*entries: Entry) -> list[Entry]:
+def _sealed(*entries: LedgerEntry) -> list[LedgerEntry]:
     found, previous = [], FIRST
     for number, entry in enumerate(entries, 1):
         sealed = replace(entry, sequence=number, previous=previous, hash=entry.sealed_as(number, previous))
@@ -37,7 +37,7 @@ def _sealed(*entries: Entry) -> list[Entry]:
 CHAIN = _sealed(*(_entry(number) for number in range(1, LENGTH + 1)))
 
 
-def _verdict(entries: list[Entry], *anchors: Head) -> Verdict:
+def _verdict(entries: list[LedgerEntry], *anchors: Head) -> ChainVerdict:
     chain = Chain(anchors={each.sequence: each.hash for each in anchors})
     chain.follow(entries)
     return chain.verdict(waiting=0)
@@ -92,7 +92,9 @@ def test_the_whole_chain_made_anew_is_told_by_what_was_noted() -> None:
 
 def test_pruned_entries_are_on_record() -> None:
     gone = {"first": 1, "last": 2, "hash": CHAIN[1].hash}
-    whole = _sealed(*(_entry(number) for number in range(1, 4)), _entry(4, kind=Kind.PRUNED, before=canonical(gone)))
+    whole = _sealed(
+        *(_entry(number) for number in range(1, 4)), _entry(4, kind=EntryKind.PRUNED, before=canonical(gone))
+    )
     assert _verdict(whole[2:]).holds and _verdict(whole[2:]).pruned == 2
     assert _verdict(whole[1:]).broken_at == 1
     assert _verdict(whole[2:3]).broken_at == 1
@@ -101,7 +103,9 @@ def test_pruned_entries_are_on_record() -> None:
 def test_what_was_noted_and_is_pruned_cannot_be_compared() -> None:
     """But for the last of those that were pruned, whose hash is on record."""
     gone = {"first": 1, "last": 2, "hash": CHAIN[1].hash}
-    whole = _sealed(*(_entry(number) for number in range(1, 4)), _entry(4, kind=Kind.PRUNED, before=canonical(gone)))
+    whole = _sealed(
+        *(_entry(number) for number in range(1, 4)), _entry(4, kind=EntryKind.PRUNED, before=canonical(gone))
+    )
     assert _verdict(whole[2:], Head(sequence=2, hash=CHAIN[1].hash or "")).holds
     assert _verdict(whole[2:], Head(sequence=2, hash="f" * 64)).broken_at == 2
     assert _verdict(whole[2:], Head(sequence=1, hash=CHAIN[0].hash or "")).broken_at == 1

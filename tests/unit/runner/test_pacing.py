@@ -8,7 +8,7 @@ import pytest
 
 from lapse.runner import pacing as module
 from lapse.runner.limiter import Limit, Limiter
-from lapse.runner.pacing import Pace, pacing
+from lapse.runner.pacing import Pacer, pacing
 from lapse.runner.task import GATE_SECONDS
 from tests.unit.runner.build import stored
 from tests.unit.runner.rig import Rig
@@ -41,13 +41,13 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 def test_a_closed_gate_is_waited_for_and_told(rig: Rig, slept: list[float]) -> None:
     told: list[str] = []
-    pace = Pace(Gates("replica lag", "replica lag"), Limiter(rig.database.catalog), [])  # type: ignore[arg-type]
+    pace = Pacer(Gates("replica lag", "replica lag"), Limiter(rig.database.catalog), [])  # type: ignore[arg-type]
     pace.before(100, told.append)
     assert (told, slept) == (["replica lag"] * 2, [GATE_SECONDS] * 2)
 
 
 def test_rests_follow_the_controller(rig: Rig, slept: list[float]) -> None:
-    pace = Pace(Gates(), Limiter(rig.database.catalog), [])  # type: ignore[arg-type]
+    pace = Pacer(Gates(), Limiter(rig.database.catalog), [])  # type: ignore[arg-type]
     pace.after(0.5)
     assert slept == [1.5]
     assert pace.batch_seconds(9.0) == 0.25
@@ -55,7 +55,7 @@ def test_rests_follow_the_controller(rig: Rig, slept: list[float]) -> None:
 
 def test_without_a_controller_only_limits_count(rig: Rig, slept: list[float]) -> None:
     told: list[str] = []
-    pace = Pace(None, Limiter(rig.database.catalog), [Limit(name="t", per_second=100)])
+    pace = Pacer(None, Limiter(rig.database.catalog), [Limit(name="t", per_second=100)])
     pace.before(50, told.append)
     assert slept == []
     pace.before(50, told.append)

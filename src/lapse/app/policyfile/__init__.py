@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lapse.app.policyfile.candidates import Candidate, find_candidate
+from lapse.app.policyfile.candidates import SuggestedPolicy, find_candidate
 from lapse.app.policyfile.linting import lint
-from lapse.app.policyfile.plan import Action, Change, FieldChange, FirstRun, Plan, Planner, Problem
+from lapse.app.policyfile.plan import Change, ChangeKind, ExpectedFirstRun, FieldChange, Plan, Planner, Problem
 from lapse.app.policyfile.reading import (
     FILE_NAME,
     DatabaseEntry,
@@ -19,16 +19,16 @@ from lapse.app.policyfile.writing import write_file
 
 __all__ = [
     "FILE_NAME",
-    "Action",
-    "Candidate",
     "Change",
+    "ChangeKind",
     "DatabaseEntry",
+    "ExpectedFirstRun",
     "FieldChange",
-    "FirstRun",
     "Plan",
     "Planner",
     "PolicyFile",
     "Problem",
+    "SuggestedPolicy",
     "TableEntry",
     "entry_from_keys",
     "find_candidate",

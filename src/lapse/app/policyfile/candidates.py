@@ -29,7 +29,7 @@ KEPT = "90 days"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class SuggestedPolicy:
     """`keys` are what the file would say, empty where nothing in the table tells time; `why` is for people."""
 
     table: TableName
@@ -39,7 +39,7 @@ class Candidate:
     indexed: bool
 
 
-def find_candidate(engine: Engine, connection: Connection, name: TableName) -> Candidate:
+def find_candidate(engine: Engine, connection: Connection, name: TableName) -> SuggestedPolicy:
     table = engine.describe(connection, name)
     rows = engine.estimate_rows(connection, table)
     for keys, why in _proposals(table, engine.range_column(connection, table)):
@@ -52,9 +52,9 @@ def find_candidate(engine: Engine, connection: Connection, name: TableName) -> C
             # The column only has the name of a time; the next may be one.
             continue
         indexed = table.index_on(column) is not None or "ttl_partition_drop" in keys
-        return Candidate(table=table.name, rows=rows, keys=keys, why=why, indexed=indexed)
+        return SuggestedPolicy(table=table.name, rows=rows, keys=keys, why=why, indexed=indexed)
     why = _why_kept(table) or "no column tells when a row expires"
-    return Candidate(table=table.name, rows=rows, keys={}, why=why, indexed=False)
+    return SuggestedPolicy(table=table.name, rows=rows, keys={}, why=why, indexed=False)
 
 
 def _why_kept(table: Table) -> str | None:

@@ -26,7 +26,7 @@ from lapse.runner.guard import blocker_of
 from lapse.runner.policy_manager import PolicyManager, as_stored, bind
 
 
-class Action(StrEnum):
+class ChangeKind(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     REMOVE = "remove"
@@ -42,7 +42,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FirstRun:
+class ExpectedFirstRun:
     """What the first run after the change would delete, and why it would be held, if it would."""
 
     rows: int
@@ -55,14 +55,14 @@ class FirstRun:
 class Change:
     """`statement` does the same in SQL; `first_run` is None where the change cannot make rows expire sooner."""
 
-    action: Action
+    action: ChangeKind
     table: TableName
     place: str
     before: Policy | None
     after: Policy | None
     changed: tuple[FieldChange, ...]
     statement: str
-    first_run: FirstRun | None = None
+    first_run: ExpectedFirstRun | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +184,7 @@ class Planner:
             destination.check(self._engine, connection, declared, before)
             first_run = self._first_run(connection, declared, before, now)
         return Change(
-            action=Action.CREATE if before is None else Action.CHANGE,
+            action=ChangeKind.CREATE if before is None else ChangeKind.CHANGE,
             table=table.name,
             place=entry.place,
             before=before,
@@ -196,7 +196,7 @@ class Planner:
 
     def _first_run(
         self, connection: Connection, declared: BoundPolicy, before: Policy | None, now: datetime
-    ) -> FirstRun | None:
+    ) -> ExpectedFirstRun | None:
         policy, table = declared.policy, declared.table
         if before is not None and policy.same_expiry(before):
             return None
@@ -209,7 +209,7 @@ class Planner:
             name = leaf.name.partition
             part = replace(declared, table=leaf, policy=policy if name is None else policy.for_partition(name))
             found.append(self._engine.expiring(connection, part, (now,), exact=False))
-        return FirstRun(
+        return ExpectedFirstRun(
             rows=sum(each.rows for each in found),
             expired=sum(each.counts[0] for each in found),
             exact=all(each.exact for each in found),
@@ -232,7 +232,7 @@ def _told(error: LapseError) -> str:
 def _removal(stored: StoredPolicy, place: str) -> Change:
     name = stored.table
     return Change(
-        action=Action.REMOVE,
+        action=ChangeKind.REMOVE,
         table=name,
         place=place,
         before=stored.policy,

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from lapse.app.policyfile.candidates import Candidate
+from lapse.app.policyfile.candidates import SuggestedPolicy
 from lapse.app.policyfile.reading import file_keys
 from lapse.catalog.policies import StoredPolicy
 from lapse.model.policy import Policy
@@ -24,7 +24,7 @@ HEAD = """\
 """
 
 
-def write_file(stored: Sequence[StoredPolicy], candidates: Sequence[Candidate]) -> str:
+def write_file(stored: Sequence[StoredPolicy], candidates: Sequence[SuggestedPolicy]) -> str:
     lines = [HEAD.rstrip()]
     for each in stored:
         lines += ["", *_policy(each.table, each.policy)]
@@ -41,7 +41,7 @@ def _policy(name: TableName, policy: Policy) -> Iterator[str]:
     yield from lines
 
 
-def _proposal(candidate: Candidate) -> Iterator[str]:
+def _proposal(candidate: SuggestedPolicy) -> Iterator[str]:
     index = "" if candidate.indexed or not candidate.keys else "; no index on it"
     rows = "1 row" if candidate.rows == 1 else f"{candidate.rows:,} rows"
     yield f"# About {rows}; {candidate.why}{index}."

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import archive
 from lapse.engines.action import Action, Delete, Move
-from lapse.engines.archive import Shape, archive_of
+from lapse.engines.archive import ArchiveShape, archive_of
 from lapse.engines.base import BoundPolicy
 from lapse.engines.mysql import inspect
 from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
@@ -109,7 +109,7 @@ DIALECT = Dialect(
 )
 
 
-def shape(connection: Connection, name: TableName) -> Shape | None:
+def shape(connection: Connection, name: TableName) -> ArchiveShape | None:
     found = _columns(connection, name)
     if not found:
         return None
@@ -124,7 +124,7 @@ def shape(connection: Connection, name: TableName) -> Shape | None:
         elif each["nullable"] != "YES" or "generated" in extra:
             flaws.append(f"its column {column} is {'NOT NULL' if each['nullable'] != 'YES' else 'generated'}")
     kept = {column: str(each["type"]) for column, each in found.items() if column not in OWN_COLUMNS}
-    return Shape(columns=kept, flaws=tuple(flaws), own=frozenset(own))
+    return ArchiveShape(columns=kept, flaws=tuple(flaws), own=frozenset(own))
 
 
 def _flaws(connection: Connection, name: TableName) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.archive import Column
+from lapse.archive import ArchivedColumn
 from lapse.archive.storage import Cell
 from lapse.engines.mysql.names import qualified, quote
 from lapse.errors import Unsupported
@@ -25,16 +25,20 @@ _COLUMNS = """
      WHERE TABLE_SCHEMA = COALESCE(%(schema)s, DATABASE()) AND TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION"""
 
 
-def columns(connection: Connection, table: TableName) -> tuple[Column, ...]:
+def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, ...]:
     """The columns of a table as an archive keeps them. Raises Unsupported for a type that it cannot keep exactly."""
     found = connection.exec_driver_sql(_COLUMNS, {"schema": table.schema, "name": table.name})
     return tuple(
-        Column(engine=ENGINE, name=name, type=f"{_text(kind)} character set {charset}" if charset else _text(kind))
+        ArchivedColumn(
+            engine=ENGINE, name=name, type=f"{_text(kind)} character set {charset}" if charset else _text(kind)
+        )
         for name, kind, charset in found
     )
 
 
-def read(connection: Connection, table: TableName, named: Sequence[Column], where: str = "true") -> Iterator[list[Any]]:
+def read(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
+) -> Iterator[list[Any]]:
     """The rows that match, in batches of bounded size: the cells of each column.
 
     `where` may end with an order and a limit. The session is in UTC, as all of Lapse's are.
@@ -46,7 +50,9 @@ def read(connection: Connection, table: TableName, named: Sequence[Column], wher
             yield [list(column) for column in zip(*found, strict=True)]
 
 
-def insert(connection: Connection, table: TableName, named: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> None:
+def insert(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], cells: Sequence[Sequence[Cell]]
+) -> None:
     """Rows whose cells are given by column."""
     names = ", ".join(quote(column.name) for column in named).replace("%", "%%")
     places = ", ".join(["%s"] * len(named))
@@ -67,7 +73,7 @@ def _exactly(cursor: Any) -> Iterator[None]:
         cursor.execute("SET SESSION sql_mode = %s", (mode,))
 
 
-def _expression(column: Column) -> str:
+def _expression(column: ArchivedColumn) -> str:
     name = quote(column.name)
     # The server writes six digits of a FLOAT; as a DOUBLE it has all of them.
     return f"{name} * 1e0" if column.type.lower().startswith("float") else name

@@ -82,7 +82,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class TaskSql:
     """All the SQL of one task. `free` is true for rows that no foreign key holds; empty where none can."""
 
     source: str
@@ -205,7 +205,7 @@ class MysqlDeleter(KeysetDeleter):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TaskSql,
         span: KeyRange,
         cursor: str | None,
         *,
@@ -412,7 +412,7 @@ class MysqlDeleter(KeysetDeleter):
         if self._confirm is not None and rows:
             self._confirm(connection)
 
-    def _lock(self, connection: Connection, plan: Plan, found: list[Key]) -> list[Key]:
+    def _lock(self, connection: Connection, plan: TaskSql, found: list[Key]) -> list[Key]:
         """Those of the keys that no other session holds, locked."""
         waiting, free, halvings = [found], list[Key](), 0
         while waiting and halvings < MAX_HALVINGS:
@@ -634,7 +634,7 @@ class IndexDeleter(MysqlDeleter):
     """The order of the expiry, then of the key, with the last of both as lower bound."""
 
     def __init__(
-        self, plan: Plan, walk: Walk, span: KeyRange, cursor: str | None, **how: Callable[..., object]
+        self, plan: TaskSql, walk: Walk, span: KeyRange, cursor: str | None, **how: Callable[..., object]
     ) -> None:
         super().__init__(plan, span, cursor, **how)  # type: ignore[arg-type]
         self._walk = walk

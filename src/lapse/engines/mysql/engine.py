@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
 from lapse.engines import planned
-from lapse.engines.archive import Shape
+from lapse.engines.archive import ArchiveShape
 from lapse.engines.base import (
     Advice,
     BoundPolicy,
@@ -69,7 +69,7 @@ from lapse.engines.mysql import (
     zones,
 )
 from lapse.engines.mysql.consequences import MysqlKin
-from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Plan, Watch
+from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, TaskSql, Watch
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.ledger_keys import Noter, can_be_told
 from lapse.engines.mysql.names import literal, qualified, source
@@ -525,7 +525,7 @@ class MysqlEngine(Engine):
 
         return cells
 
-    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
         return archive.shape(connection, name)
 
     def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:
@@ -622,7 +622,7 @@ class MysqlEngine(Engine):
             require(table, can_be_told)
         with self.connection() as connection:
             walk = self._walk(connection, table)
-            plan = Plan(
+            plan = TaskSql(
                 source=source(table.name),
                 key=walk,
                 condition=target.condition.sql,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from lapse.engines.expression import ExpressionWriter, json_path, turned
 from lapse.engines.mysql import times
 from lapse.engines.mysql.names import literal, quote
-from lapse.engines.mysql.times import Kind
+from lapse.engines.mysql.times import TimeKind
 from lapse.engines.plausible import ISO_OFFSET, ISO_TIME, NEVER, NO_YEAR
 from lapse.model.expression import Node
 from lapse.model.interval import Interval
@@ -34,18 +34,18 @@ class Writer(ExpressionWriter):
         return literal(text)
 
     def holds_time(self, column: Column) -> bool:
-        return times.kind_of(column) not in (None, Kind.SECONDS)
+        return times.kind_of(column) not in (None, TimeKind.SECONDS)
 
     def column_time(self, column: Column) -> str:
         return self._moment(column, times.require_kind(column, self.table.name))
 
     def wall_column(self, column: Column) -> str | None:
         kind = times.kind_of(column)
-        if kind not in (Kind.WALL_CLOCK, Kind.DAY) or self.is_managed(column):
+        if kind not in (TimeKind.WALL_CLOCK, TimeKind.DAY) or self.is_managed(column):
             return None
         return self._moment(column, kind)
 
-    def _moment(self, column: Column, kind: Kind) -> str:
+    def _moment(self, column: Column, kind: TimeKind) -> str:
         return times.moment_or_never(column, kind, compared=self.compared)
 
     def from_wall(self, wall: str) -> str:

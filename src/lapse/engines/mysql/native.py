@@ -30,7 +30,7 @@ from lapse.engines.mysql.delete import Watch
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.tidb_native import Tidb
-from lapse.engines.native import Native, NativeFirst, Verdict
+from lapse.engines.native import Native, NativeFirst, NativeVerdict
 from lapse.errors import Blocked
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Path, PathKind
@@ -58,19 +58,19 @@ class MyRocks(Native):
 
     # Declare
 
-    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> NativeVerdict:
         table, policy = declared.table, declared.policy
         notices = checks.check_table(connection, declared)
         myrocks.check_comment(table)
         found = myrocks.express(table, policy)
         if found.reason is not None:
-            return Verdict(reason=found.reason, otherwise=replace(declared, table=_without_hidden_time(table)))
+            return NativeVerdict(reason=found.reason, otherwise=replace(declared, table=_without_hidden_time(table)))
         notices += [advice.text for advice in myrocks.advice(connection, table, policy)]
         if myrocks.ttl_items(table.comment) != found.comment:
             notices.append(f"MyRocks copies the whole table {table.name} to change its TTL")
         if policy.hide_expired != "off":
             notices.append("MyRocks hides expired rows by itself, so ttl_hide_expired makes no view")
-        return Verdict(notices=tuple(notices))
+        return NativeVerdict(notices=tuple(notices))
 
     def can_express(self, connection: Connection, declared: BoundPolicy) -> bool:
         return myrocks.express(declared.table, declared.policy).comment is not None

@@ -25,7 +25,7 @@ READ_SECONDS = 10
 T = TypeVar("T")
 
 
-def open_pools(options: session.Options) -> dict[str, Database]:
+def open_pools(options: session.UrlOptions) -> dict[str, Database]:
     """By `host:port`, with sessions like the primary's own: times and texts must mean the same there."""
     arguments = {**options.arguments, "connect_timeout": session.REPLICA_SECONDS, "read_timeout": READ_SECONDS}
     return {

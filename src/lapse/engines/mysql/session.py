@@ -104,7 +104,7 @@ class Flavour:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class UrlOptions:
     """What a URL says to Lapse and not to the driver."""
 
     url: URL
@@ -114,7 +114,7 @@ class Options:
     replicas: tuple[URL, ...] = ()
 
 
-def read_url(url: URL) -> Options:
+def read_url(url: URL) -> UrlOptions:
     backend, _, driver = url.drivername.partition("+")
     if driver not in ("", "pymysql"):
         raise UnsupportedUrl(
@@ -136,7 +136,7 @@ def read_url(url: URL) -> Options:
     replicas = tuple(_replica(plain, address.strip()) for address in addresses if address.strip())
     _refuse_unknown(plain)
     arguments = {**tls.arguments(url), **({} if "charset" in url.query else {"charset": "utf8mb4"})}
-    return Options(url=plain, arguments=arguments, binlog=binlog == "on", replicas=replicas)
+    return UrlOptions(url=plain, arguments=arguments, binlog=binlog == "on", replicas=replicas)
 
 
 def _refuse_unknown(url: URL) -> None:
@@ -159,7 +159,7 @@ def address(url: URL) -> str:
     return f"{url.host}:{url.port}" if url.port else str(url.host)
 
 
-def open_replicas(options: Options) -> dict[str, Database]:
+def open_replicas(options: UrlOptions) -> dict[str, Database]:
     """Pools for asking each replica how far behind it is, by `host:port`."""
     timeouts = {"connect_timeout": REPLICA_SECONDS, "read_timeout": REPLICA_SECONDS}
     return {
@@ -189,7 +189,7 @@ def _driver() -> Callable[..., Any]:
     return Connecting
 
 
-def open_for_users(options: Options) -> Database:
+def open_for_users(options: UrlOptions) -> Database:
     """Connections as the server makes them."""
     database = _open(
         options.url,
@@ -217,7 +217,7 @@ def open_for_users(options: Options) -> Database:
     return database
 
 
-def _open(url: URL, options: Options, **how: Any) -> Database:
+def _open(url: URL, options: UrlOptions, **how: Any) -> Database:
     database = create_engine(url, isolation_level="AUTOCOMMIT", **how)
 
     @event.listens_for(database, "do_connect")
@@ -261,7 +261,7 @@ def _locking(connection: Connection, statement: str) -> str:
 
 
 def open_database(
-    options: Options, threads: set[int], *, deleting: bool = False, by_key_only: bool = False
+    options: UrlOptions, threads: set[int], *, deleting: bool = False, by_key_only: bool = False
 ) -> Database:
     """A pool of connections; those that delete give way sooner and can be kept out of the binary log.
 

@@ -14,7 +14,7 @@ from lapse.engines.mysql import inspect, install, privileges, tidb, tidb_jobs
 from lapse.engines.mysql.names import qualified, quote
 from lapse.engines.mysql.tidb import Ending, Report, Ttl
 from lapse.engines.mysql.tidb_jobs import NativeJob
-from lapse.engines.native import Native, Verdict
+from lapse.engines.native import Native, NativeVerdict
 from lapse.errors import Blocked, DatabaseError, Drift, Interrupted, NotPermitted, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, Path, PathKind
@@ -51,7 +51,7 @@ class Tidb(Native):
 
     # Declare
 
-    def check(self, connection: Connection, declared: BoundPolicy) -> Verdict:
+    def check(self, connection: Connection, declared: BoundPolicy) -> NativeVerdict:
         table, policy = declared.table, declared.policy
         tidb.refuse(table, policy)
         reason = self._why_not(connection, declared)
@@ -67,9 +67,9 @@ class Tidb(Native):
         ]
         if policy.pause:
             notices.append("TTL_ENABLE = 'OFF' cancels a job of TiDB's; switched on again, it begins from the start")
-        return Verdict(notices=tuple(notices))
+        return NativeVerdict(notices=tuple(notices))
 
-    def _own_job(self, connection: Connection, table: Table, reason: str) -> Verdict:
+    def _own_job(self, connection: Connection, table: Table, reason: str) -> NativeVerdict:
         if self._version < OWN_JOBS_SINCE:
             needed = ".".join(map(str, OWN_JOBS_SINCE))
             raise Unsupported(
@@ -78,7 +78,7 @@ class Tidb(Native):
             )
         found = tidb_jobs.read(connection, table.name)
         removed = f" TiDB's own TTL is removed: {found.column} + {found.interval or '…'}." if found else ""
-        return Verdict(reason=f"{reason}.{removed}".rstrip("."))
+        return NativeVerdict(reason=f"{reason}.{removed}".rstrip("."))
 
     def _why_not(self, connection: Connection, declared: BoundPolicy) -> str | None:
         if self._own_clock:

@@ -23,7 +23,7 @@ from lapse.model.table import Column, TableName, TimeFormat
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 
 
-class Kind(StrEnum):
+class TimeKind(StrEnum):
     INSTANT = "timestamp"
     WALL_CLOCK = "datetime"
     DAY = "date"
@@ -31,24 +31,24 @@ class Kind(StrEnum):
 
 
 _KINDS = {
-    "timestamp": Kind.INSTANT,
-    "datetime": Kind.WALL_CLOCK,
-    "date": Kind.DAY,
-    **dict.fromkeys(("int", "integer", "bigint", "mediumint"), Kind.SECONDS),
+    "timestamp": TimeKind.INSTANT,
+    "datetime": TimeKind.WALL_CLOCK,
+    "date": TimeKind.DAY,
+    **dict.fromkeys(("int", "integer", "bigint", "mediumint"), TimeKind.SECONDS),
 }
 _FIRST = {
-    Kind.INSTANT: "'1970-01-01 00:00:01'",
-    Kind.WALL_CLOCK: "'1000-01-01 00:00:00'",
-    Kind.DAY: "'1000-01-01'",
-    Kind.SECONDS: str(BANDS[TimeFormat.UNIX][0]),
+    TimeKind.INSTANT: "'1970-01-01 00:00:01'",
+    TimeKind.WALL_CLOCK: "'1000-01-01 00:00:00'",
+    TimeKind.DAY: "'1000-01-01'",
+    TimeKind.SECONDS: str(BANDS[TimeFormat.UNIX][0]),
 }
 
 
-def kind_of(column: Column) -> Kind | None:
+def kind_of(column: Column) -> TimeKind | None:
     return _KINDS.get(re.split(r"[( ]", column.type.lower(), maxsplit=1)[0])
 
 
-def require_kind(column: Column, table: TableName) -> Kind:
+def require_kind(column: Column, table: TableName) -> TimeKind:
     kind = kind_of(column)
     if kind is None:
         raise Unsupported(
@@ -69,16 +69,16 @@ class Threshold:
     """In which the column's values are to be read."""
 
 
-def threshold(column: Column, kind: Kind, interval: Interval, cutoff: datetime, zone: str) -> Threshold:
+def threshold(column: Column, kind: TimeKind, interval: Interval, cutoff: datetime, zone: str) -> Threshold:
     name = quote(column.name)
-    if kind in (Kind.INSTANT, Kind.SECONDS):
+    if kind in (TimeKind.INSTANT, TimeKind.SECONDS):
         limit, read_in = interval.subtracted_from(cutoff.astimezone(UTC)), ZoneInfo("UTC")
     else:
         read_in = ZoneInfo(zone)
         limit = expired_wall_clock(cutoff, interval, read_in)
-    if kind is Kind.SECONDS:
+    if kind is TimeKind.SECONDS:
         last = typed = str(int(limit.timestamp() // 1))
-    elif kind is Kind.DAY:
+    elif kind is TimeKind.DAY:
         last = f"'{limit.date().isoformat()}'"
         typed = f"DATE{last}"
     else:
@@ -88,21 +88,21 @@ def threshold(column: Column, kind: Kind, interval: Interval, cutoff: datetime, 
     return Threshold(sql=f"({found}{_whole_date(name, kind)})", last=typed, zone=read_in)
 
 
-def _whole_date(name: str, kind: Kind) -> str:
+def _whole_date(name: str, kind: TimeKind) -> str:
     """Not `2024-00-00`, which is a date to the server."""
-    return f" AND month({name}) > 0 AND dayofmonth({name}) > 0" if kind in (Kind.WALL_CLOCK, Kind.DAY) else ""
+    return f" AND month({name}) > 0 AND dayofmonth({name}) > 0" if kind in (TimeKind.WALL_CLOCK, TimeKind.DAY) else ""
 
 
-def moment(column: Column, kind: Kind) -> str:
+def moment(column: Column, kind: TimeKind) -> str:
     """SQL for the column as DATETIME(6): in UTC for instants in any session, wall-clock time for the others.
 
     NULL for what says "never".
     """
     name = quote(column.name)
-    if kind is Kind.INSTANT:
+    if kind is TimeKind.INSTANT:
         # Every TIMESTAMP but the zero date is a time.
         return f"({EPOCH} + INTERVAL nullif(unix_timestamp({name}), 0) SECOND)"
-    if kind is Kind.SECONDS:
+    if kind is TimeKind.SECONDS:
         last, then = str(BANDS[TimeFormat.UNIX][1]), f"({EPOCH} + INTERVAL {name} SECOND)"
     else:
         last, then = f"'{LATEST:%Y-%m-%d}'", f"CAST({name} AS DATETIME(6))"
@@ -110,10 +110,10 @@ def moment(column: Column, kind: Kind) -> str:
     return f"(CASE WHEN {inside} THEN {then} END)"
 
 
-def moment_or_never(column: Column, kind: Kind, *, compared: bool) -> str:
+def moment_or_never(column: Column, kind: TimeKind, *, compared: bool) -> str:
     """The same with what says "never" far ahead; for a comparison only the zero date does, which is no value."""
     name, found = quote(column.name), moment(column, kind)
-    if compared and kind in (Kind.WALL_CLOCK, Kind.DAY):
+    if compared and kind in (TimeKind.WALL_CLOCK, TimeKind.DAY):
         found = f"(CASE WHEN {name} >= '0001-01-01'{_whole_date(name, kind)} THEN CAST({name} AS DATETIME(6)) END)"
     return f"coalesce({found}, if({name} IS NULL, NULL, {instant_literal(NEVER)}))"
 

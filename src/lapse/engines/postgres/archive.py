@@ -11,7 +11,7 @@ from datetime import UTC
 from sqlalchemy import Connection
 
 from lapse.engines import archive
-from lapse.engines.archive import Shape, archive_of
+from lapse.engines.archive import ArchiveShape, archive_of
 from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres.errors import sqlstate
 from lapse.engines.postgres.inspect import rows
@@ -143,7 +143,7 @@ def missing(connection: Connection, declared: BoundPolicy) -> list[str]:
     return archive.missing(declared.table, name, columns(connection, table), shape(connection, name, table))
 
 
-def shape(connection: Connection, name: TableName, table: TableName) -> Shape | None:
+def shape(connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
     found = rows(connection, _FLAWS, _names(name, table))
     if not found:
         return None
@@ -154,7 +154,7 @@ def shape(connection: Connection, name: TableName, table: TableName) -> Shape | 
         if _OWN.get(row["name"]) == row["type"] and (row["name"] != SEQUENCE or (row["identity"] and found[0]["keyed"]))
     )
     kept = {str(row["name"]): str(row["type"]) for row in found_columns if row["name"] not in OWN_COLUMNS}
-    return Shape(columns=kept, flaws=tuple(_flaws(found[0], found_columns)), own=own, folds=False)
+    return ArchiveShape(columns=kept, flaws=tuple(_flaws(found[0], found_columns)), own=own, folds=False)
 
 
 def _flaws(found: dict[str, object], columns: list[dict[str, object]]) -> list[str]:

@@ -195,7 +195,7 @@ def _mark(marks: str, partition: str | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class TableFacts:
     """Of a physical table: its function, if this role may execute it, what matters for deleting, and its size."""
 
     function: BatchFunction | None
@@ -203,12 +203,12 @@ class Facts:
     blocks: int
 
 
-def facts(connection: Connection, declared: BoundPolicy) -> Facts:
+def facts(connection: Connection, declared: BoundPolicy) -> TableFacts:
     """In one message. Raises as `find` does."""
     name = declared.table.name
     heap, functions = inspect.together(connection, inspect.heap_query(name), _query(name, _expiry(declared)))
     shape = inspect.heap_of(name, heap)
-    return Facts(function=_function_of(name, functions), heap=shape, blocks=shape.blocks)
+    return TableFacts(function=_function_of(name, functions), heap=shape, blocks=shape.blocks)
 
 
 def _expiry(declared: BoundPolicy) -> str:
@@ -216,7 +216,9 @@ def _expiry(declared: BoundPolicy) -> str:
     return literal(condition.template(declared).instant)
 
 
-def require(connection: Connection, declared: BoundPolicy, known: Facts | None = None) -> tuple[BatchFunction, Heap]:
+def require(
+    connection: Connection, declared: BoundPolicy, known: TableFacts | None = None
+) -> tuple[BatchFunction, Heap]:
     """The function of a physical table, and what matters for deleting there; `known` was asked a moment ago."""
     table = declared.table
     asked = known or facts(connection, declared)
@@ -238,7 +240,7 @@ def read(
     *,
     limit: int = 0,
     percent: float | None = None,
-    known: Facts | None = None,
+    known: TableFacts | None = None,
     before: str = "",
     after: str = "",
 ) -> Any:

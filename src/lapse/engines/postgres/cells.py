@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.archive import Column, csvtext
+from lapse.archive import ArchivedColumn, csvtext
 from lapse.archive.storage import Cell
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import quote, relation
@@ -64,7 +64,7 @@ class Type:
     inside: tuple[int, ...]
 
 
-def columns(connection: Connection, table: TableName) -> tuple[Column, ...]:
+def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, ...]:
     """The columns of a table as an archive keeps them. Raises Unsupported for a type that it cannot keep exactly."""
     name = {"name": relation(table)}
     types = {int(row["oid"]): _type(row) for row in rows(connection, _TYPES, name)}
@@ -74,7 +74,9 @@ def columns(connection: Connection, table: TableName) -> tuple[Column, ...]:
     )
 
 
-def read(connection: Connection, table: TableName, named: Sequence[Column], where: str = "true") -> Iterator[list[Any]]:
+def read(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
+) -> Iterator[list[Any]]:
     """The rows that match, in batches of bounded size: an Arrow array of texts for each column.
 
     `where` may end with an order and a limit. The settings last until the transaction ends.
@@ -87,7 +89,9 @@ def read(connection: Connection, table: TableName, named: Sequence[Column], wher
         yield from csvtext.batches(copy, len(named))
 
 
-def insert(connection: Connection, table: TableName, named: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> None:
+def insert(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], cells: Sequence[Sequence[Cell]]
+) -> None:
     """Rows whose cells are given by column; every cell is read by the input function of the column's own type."""
     connection.exec_driver_sql(SETTINGS)
     names = ", ".join(quote(column.name) for column in named)
@@ -109,13 +113,13 @@ def _type(row: Mapping[str, Any]) -> Type:
     )
 
 
-def _column(name: str, oid: int, words: str, types: Mapping[int, Type]) -> Column:
+def _column(name: str, oid: int, words: str, types: Mapping[int, Type]) -> ArchivedColumn:
     found = types[oid]
     while found.kind == "d":
         words, found = found.base_words, types[found.base]
     built_in = found.kind == "b" and not (found.is_array and types[found.element].kind != "b")
     made_of = None if built_in else tuple(sorted(_leaves(found, types)))
-    return Column(engine=ENGINE, name=name, type=words, made_of=made_of)
+    return ArchivedColumn(engine=ENGINE, name=name, type=words, made_of=made_of)
 
 
 def _leaves(found: Type, types: Mapping[int, Type]) -> set[str]:

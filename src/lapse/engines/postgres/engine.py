@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock
 from lapse.engines import planned
-from lapse.engines.archive import Shape
+from lapse.engines.archive import ArchiveShape
 from lapse.engines.base import (
     Advice,
     BoundPolicy,
@@ -146,7 +146,7 @@ class PostgresEngine(Engine):
         self.user_database = session.open_for_users(url)
         self._standbys = replicas.open_pools(standbys)
         self._version_checked = False
-        self._facts: tuple[calling.Facts | None, BoundPolicy | None, float] = None, None, 0.0
+        self._facts: tuple[calling.TableFacts | None, BoundPolicy | None, float] = None, None, 0.0
         """What was asked about the table for which tasks were cut last, until when it holds."""
 
     @property
@@ -517,7 +517,7 @@ class PostgresEngine(Engine):
 
         return cells
 
-    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
         return archive.shape(connection, name, table)
 
     def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:

@@ -106,7 +106,7 @@ _LEFT = f"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class ArmedTable:
     """A table as the function knows it, and the function that is there. `columns` are `number type name`, by oids;
     `stamping` is a digest of what stamps the managed column, where a policy has one; `archive` of where its rows go,
     where they go anywhere; `is_mine` where the table is this role's own."""
@@ -139,7 +139,7 @@ class Shape:
         return self.function is not None and self.function_owner == self.owner and bool(self.definer)
 
 
-def shape(connection: Connection, declared: BoundPolicy) -> Shape:
+def shape(connection: Connection, declared: BoundPolicy) -> ArmedTable:
     columns = {name for each in _by_partition(declared).values() for name in each.columns_read}
     columns |= set(ledger_keys.columns(declared))
     managed = declared.policy.expire_after is not None
@@ -149,7 +149,9 @@ def shape(connection: Connection, declared: BoundPolicy) -> Shape:
     return replace(found, archive=archive.digest(connection, declared))
 
 
-def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (), *, managed: bool = False) -> Shape:
+def shape_of(
+    connection: Connection, name: TableName, columns: Sequence[str] = (), *, managed: bool = False
+) -> ArmedTable:
     whole = replace(name, partition=None, partition_schema=None)
     values = {
         "columns": list(columns),
@@ -160,7 +162,7 @@ def shape_of(connection: Connection, name: TableName, columns: Sequence[str] = (
     query = _SHAPE.format(stamping=_stamping("c.oid") if managed else "''")
     (found,) = together(connection, (query, values))
     for row in found:
-        return Shape(**{**row, "columns": tuple(row["columns"]), "archive": ""})
+        return ArmedTable(**{**row, "columns": tuple(row["columns"]), "archive": ""})
     raise Drift(f"table {whole} does not exist any more")
 
 
@@ -227,7 +229,7 @@ def missing_parts(connection: Connection, declared: BoundPolicy) -> list[str]:
     return [f"batch function {found.name}"]
 
 
-def is_missing(found: Shape, wanted: str) -> bool:
+def is_missing(found: ArmedTable, wanted: str) -> bool:
     return not found.is_sound or found.source != wanted or bool(found.is_open)
 
 
@@ -240,7 +242,7 @@ def _by_partition(declared: BoundPolicy) -> dict[str | None, BoundPolicy]:
     return found | {None: declared}
 
 
-def source(declared: BoundPolicy, found: Shape) -> str:
+def source(declared: BoundPolicy, found: ArmedTable) -> str:
     parts = Parts(
         table="%1$s", expired="%2$s", expiry="%3$s", column="%4$s", buckets="%5$s", limit="%6$s", sample="%7$s"
     )
@@ -336,7 +338,7 @@ def _delete(bound: str) -> str:
     return statement
 
 
-def _armed(declared: BoundPolicy, found: Shape) -> str:
+def _armed(declared: BoundPolicy, found: ArmedTable) -> str:
     """SQL: has the table its name, and the table and its partition `part` the columns that the policy reads, of the
     same number and type, and is a managed column stamped as it was?"""
     known = [column.split(" ", 2) for column in found.columns]
@@ -368,7 +370,7 @@ def _armed(declared: BoundPolicy, found: Shape) -> str:
     )
 
 
-def _served(declared: BoundPolicy, found: Shape) -> str:
+def _served(declared: BoundPolicy, found: ArmedTable) -> str:
     """PL/pgSQL: without its index, ttl_keep_last would look through the whole table for each row."""
     kept = keep_last.kept(declared)
     if kept is None:

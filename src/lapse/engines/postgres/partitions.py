@@ -107,7 +107,7 @@ _IS_LEAF = """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class ValueSpan:
     """Which values of the expiry column a leaf can hold, by one level of partitioning: `low` to below `high`."""
 
     low: Value
@@ -255,12 +255,12 @@ def _low(row: Mapping[str, Any], found: Condition) -> tuple[str, str] | None:
     return (str(row["type"]), bound.low[0].text) if bound is not None and not bound.low[0].word else None
 
 
-def _compare(connection: Connection, span: Span, value: Value, operator: str, found: Condition) -> bool:
+def _compare(connection: Connection, span: ValueSpan, value: Value, operator: str, found: Condition) -> bool:
     compared = f"SELECT {literal(value.text)}::{span.type} OPERATOR(pg_catalog.{operator}) {found.threshold}"
     return bool(connection.exec_driver_sql(compared).scalar_one())
 
 
-def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[Span]:
+def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[ValueSpan]:
     """Of a detached leaf, what the catalog remembers; the tables above it are where they are."""
     state = partition_state.find(connection, leaf)
     if found.column is None or found.threshold is None or state is None:
@@ -273,7 +273,7 @@ def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[Sp
     for step in inspect.rows(connection, _ABOVE, {"parent": parent}):
         read = _read(bound)
         if (step["strategy"], step["columns"], step["column"]) == ("r", 1, found.column) and step["usual"] and read:
-            spans.append(Span(low=read.low[0], high=read.high[0], type=step["type"]))
+            spans.append(ValueSpan(low=read.low[0], high=read.high[0], type=step["type"]))
         bound = step["bound"]
     return spans
 

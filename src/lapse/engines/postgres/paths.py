@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import BoundPolicy
 from lapse.engines.postgres import calling, inspect, partition_state, partitions
-from lapse.engines.postgres.calling import Facts
+from lapse.engines.postgres.calling import TableFacts
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.errors import QUERY_CANCELED, sqlstate
 from lapse.engines.postgres.names import own_name, relation
@@ -139,7 +139,7 @@ def within(
     what: Read,
     *,
     limit: int = 0,
-    known: Facts | None = None,
+    known: TableFacts | None = None,
 ) -> Any:
     """As `calling.read`; TOO_LONG where that takes more than this time. `known` was asked a moment ago."""
     known = known or calling.facts(connection, declared)

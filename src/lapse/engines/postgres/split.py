@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import Target
 from lapse.engines.postgres import condition, partitions, paths
-from lapse.engines.postgres.calling import Facts
+from lapse.engines.postgres.calling import TableFacts
 from lapse.engines.postgres.reads import Read
 from lapse.model.job import KeyRange, PathKind
 
@@ -24,7 +24,7 @@ def is_whole(target: Target) -> bool:
 
 
 def ranges(
-    connection: Connection, target: Target, pieces: int, known: Facts, *, elsewhere: bool = False
+    connection: Connection, target: Target, pieces: int, known: TableFacts, *, elsewhere: bool = False
 ) -> list[KeyRange]:
     """`known` was asked a moment ago; `elsewhere`: tasks look at a standby, and the primary is not looked through."""
     first, end = expired_blocks(connection, target, known, elsewhere=elsewhere)
@@ -32,7 +32,9 @@ def ranges(
     return [KeyRange(start=str(a), end=str(b)) for a, b in pairwise(edges)]
 
 
-def expired_blocks(connection: Connection, target: Target, known: Facts, *, elsewhere: bool = False) -> tuple[int, int]:
+def expired_blocks(
+    connection: Connection, target: Target, known: TableFacts, *, elsewhere: bool = False
+) -> tuple[int, int]:
     """The blocks that hold what has expired, the second bound excluded; equal where nothing has.
 
     An index that rules blocks out bounds them without reading the others. A small table is looked through for a single

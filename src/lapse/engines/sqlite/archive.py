@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from lapse.engines import archive
 from lapse.engines.action import Action, Delete, Move
-from lapse.engines.archive import Shape, archive_of
+from lapse.engines.archive import ArchiveShape, archive_of
 from lapse.engines.base import BoundPolicy
 from lapse.engines.restoring import Dialect
 from lapse.engines.sqlite.names import literal, quote
@@ -74,7 +74,7 @@ DIALECT = Dialect(
 )
 
 
-def shape(connection: Connection, name: TableName) -> Shape | None:
+def shape(connection: Connection, name: TableName) -> ArchiveShape | None:
     kind = connection.exec_driver_sql(
         "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE", (name.name,)
     ).scalar()
@@ -100,7 +100,7 @@ def shape(connection: Connection, name: TableName) -> Shape | None:
     if not any(row["name"] == SEQUENCE and row["pk"] == 1 for row in rows):
         own -= {SEQUENCE}
     kept = {column: kind for column, kind in found.items() if column not in OWN_COLUMNS}
-    return Shape(columns=kept, flaws=tuple(flaws), own=own)
+    return ArchiveShape(columns=kept, flaws=tuple(flaws), own=own)
 
 
 def columns(connection: Connection, name: TableName) -> dict[str, str]:

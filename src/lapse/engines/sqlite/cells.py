@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.archive import Column
+from lapse.archive import ArchivedColumn
 from lapse.archive.storage import Cell
 from lapse.engines.sqlite.names import quote
 from lapse.model.table import TableName
@@ -17,13 +17,15 @@ ENGINE = "sqlite"
 FETCH_ROWS = 10_000
 
 
-def columns(connection: Connection, table: TableName) -> tuple[Column, ...]:
+def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, ...]:
     """The columns of a table as an archive keeps them."""
     found = connection.exec_driver_sql("SELECT name, type FROM pragma_table_info(?)", (table.name,))
-    return tuple(Column(engine=ENGINE, name=name, type=kind or "") for name, kind in found)
+    return tuple(ArchivedColumn(engine=ENGINE, name=name, type=kind or "") for name, kind in found)
 
 
-def read(connection: Connection, table: TableName, named: Sequence[Column], where: str = "true") -> Iterator[list[Any]]:
+def read(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
+) -> Iterator[list[Any]]:
     """The rows that match, in batches of bounded size: the cells of each column.
 
     `where` may end with an order and a limit.
@@ -35,7 +37,9 @@ def read(connection: Connection, table: TableName, named: Sequence[Column], wher
             yield [list(column) for column in zip(*found, strict=True)]
 
 
-def insert(connection: Connection, table: TableName, named: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> None:
+def insert(
+    connection: Connection, table: TableName, named: Sequence[ArchivedColumn], cells: Sequence[Sequence[Cell]]
+) -> None:
     """Rows whose cells are given by column."""
     names = ", ".join(quote(column.name) for column in named)
     raw: Any = connection.connection.driver_connection

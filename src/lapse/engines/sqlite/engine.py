@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.clock import Clock, SystemClock
 from lapse.engines.action import Action
-from lapse.engines.archive import Shape
+from lapse.engines.archive import ArchiveShape
 from lapse.engines.base import (
     Advice,
     BoundPolicy,
@@ -239,7 +239,7 @@ class SqliteEngine(Engine):
 
         return cells
 
-    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> Shape | None:
+    def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
         return archive.shape(connection, name)
 
     def column_types(self, connection: Connection, name: TableName) -> Mapping[str, str]:

@@ -143,7 +143,7 @@ def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
         database.close()
 
 
-class Cursor:
+class RangeCursor:
     """One pass over a range of a store, as the rows are when it is opened: by `open`, or with its first chunk.
 
     The binding's quick iterator ends at a read error as it does behind the last row, and cannot be asked which it was.

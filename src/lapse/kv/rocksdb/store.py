@@ -19,11 +19,20 @@ from typing import Any, TypeVar, Unpack
 from lapse.errors import LapseError
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
-from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, KeyRange, Rows, check_flag, check_key, check_value, take_rows
+from lapse.kv.keys import (
+    LOWEST_KEY,
+    MAX_KEY_BYTES,
+    CheckedRows,
+    KeyRange,
+    check_flag,
+    check_key,
+    check_value,
+    take_rows,
+)
 from lapse.kv.options import Budget, MergeFunction, PurgeLimits
 from lapse.kv.reads import Chunks
 from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
-from lapse.kv.rocksdb.engine import Cursor, Pin, PinnedRows, load
+from lapse.kv.rocksdb.engine import Pin, PinnedRows, RangeCursor, load
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
 from lapse.kv.state import Stamp, State
@@ -98,10 +107,10 @@ class RocksStore(AsyncStore):
         return found
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
-        return PinnedRows(handle, keys) if isinstance(handle, Pin) else Cursor(self, keys)
+        return PinnedRows(handle, keys) if isinstance(handle, Pin) else RangeCursor(self, keys)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
-        cursor = Cursor(self, keys, self.purge_batch_rows, is_purge=True)
+        cursor = RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
         cursor.open()
         return cursor
 
@@ -126,10 +135,10 @@ class RocksStore(AsyncStore):
 
     # Writing
 
-    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+    async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         self._write(rows, ttl, deletes)
 
-    def _write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+    def _write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         """What is done for each row is a step of C, not of Python."""
         now_ms = self.state.clock.now_ms()
         self.save_mark_now(now_ms)
@@ -142,7 +151,7 @@ class RocksStore(AsyncStore):
         with lapse_errors(self.state.url):
             self.handle.raw.write(batch, self._sync)
 
-    def _heads(self, rows: Rows, ttl: TtlLike, now_ms: int) -> Iterable[bytes]:
+    def _heads(self, rows: CheckedRows, ttl: TtlLike, now_ms: int) -> Iterable[bytes]:
         """The headers of the rows, which are noted as written: with one TTL for all, a few or as many as rows."""
         state, keys, ttls = self.state, rows.keys, rows.ttls
         if ttls is None:

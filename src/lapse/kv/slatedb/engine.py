@@ -85,7 +85,7 @@ def translate(url: StoreUrl, error: Exception) -> Exception:
 # Calls
 
 
-class Limit:
+class TimeLimit:
     """The boundary of every call into the engine: how long it may take, and Lapse's errors for the engine's."""
 
     def __init__(self, url: StoreUrl, limit_s: float) -> None:
@@ -171,7 +171,7 @@ def new_batch() -> Any:
 class Guarded:
     """An object of the engine whose calls all have the limit, and those of what it answers with."""
 
-    def __init__(self, raw: Any, limit: Limit) -> None:
+    def __init__(self, raw: Any, limit: TimeLimit) -> None:
         self._raw = raw
         self._limit = limit
 

@@ -21,7 +21,7 @@ from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options, check_may_create
 from lapse.kv.row import TOMBSTONE, unpack
 from lapse.kv.slatedb import engine
-from lapse.kv.slatedb.engine import SEGMENT, Guarded, Limit, load, lock_for_writing, meta_key, translate
+from lapse.kv.slatedb.engine import SEGMENT, Guarded, TimeLimit, load, lock_for_writing, meta_key, translate
 from lapse.kv.slatedb.store import SlateStore, Source
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
@@ -50,7 +50,7 @@ class _Opening:
         self.options = options
         self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
         self.place, self.name = engine.object_store(url)
-        self.limit = Limit(url, options.timeout_s)
+        self.limit = TimeLimit(url, options.timeout_s)
         self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.limit)
 
     async def run(self) -> SlateStore:

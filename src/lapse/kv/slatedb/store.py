@@ -12,10 +12,10 @@ from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.base import AsyncStore
-from lapse.kv.keys import RESERVED, KeyRange, Rows, check_key, check_value
+from lapse.kv.keys import RESERVED, CheckedRows, KeyRange, check_key, check_value
 from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import AsyncSnapshot, Chunks, RawRow
-from lapse.kv.slatedb.engine import SEGMENT, Limit, data_files, load, meta_key, new_batch
+from lapse.kv.slatedb.engine import SEGMENT, TimeLimit, data_files, load, meta_key, new_batch
 from lapse.kv.slatedb.purge import SlatePurge, trees
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
@@ -96,7 +96,7 @@ class SlateStore(AsyncStore):
     mark_step_ms = 10_000  # longer than on RocksDB: here every save is an object
     purge_batch_rows = 100
 
-    def __init__(self, *, state: State, handle: Any, admin: Any, limit: Limit, lock: ExitStack) -> None:
+    def __init__(self, *, state: State, handle: Any, admin: Any, limit: TimeLimit, lock: ExitStack) -> None:
         super().__init__(state=state, handle=handle, gate=Gate(), purge_gate=Gate())
         self.admin = admin
         self.prefix = SEGMENT if state.format.segmented else b""
@@ -158,7 +158,7 @@ class SlateStore(AsyncStore):
         if self.state.options.durable:
             await self.settle(done)
 
-    async def write(self, rows: Rows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
+    async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         state, batch, prefix = self.state, new_batch(), self.prefix
         now_ms = state.clock.now_ms()
         for key, value, own in zip(rows.keys, rows.values, rows.ttls or repeat(ttl), strict=False):

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 from lapse.catalog import schema
 from lapse.engines.action import Delete, Rows
 from lapse.engines.mysql import keys, references, session, times
-from lapse.engines.mysql.delete import Plan
+from lapse.engines.mysql.delete import TaskSql
 from lapse.engines.mysql.keys import Form, Part, Walk
 from lapse.engines.mysql.names import literal, live_view, quote, source, update_trigger
 from lapse.engines.mysql.session import Flavour
@@ -21,7 +21,7 @@ from lapse.model.table import CATALOG_TABLES, Column, FkAction, Reference, Table
 
 ID = Walk(index="PRIMARY", parts=(Part(column="id", form=Form.NUMBER),))
 OLD = "`ts` <= 5"
-PLAN = Plan(source="`t`", key=ID, condition=OLD, of_the_row=OLD, comment="/* lapse ttl t */", action=Delete())
+PLAN = TaskSql(source="`t`", key=ID, condition=OLD, of_the_row=OLD, comment="/* lapse ttl t */", action=Delete())
 COMPOSITE = Walk(
     index="PRIMARY",
     parts=(

@@ -13,7 +13,7 @@ from lapse.engines.mysql import zones
 from lapse.engines.mysql.keys import Form
 from lapse.engines.mysql.split import Stretch, _merged, between
 from lapse.engines.mysql.times import (
-    Kind,
+    TimeKind,
     fraction_digits,
     instant_literal,
     kind_of,
@@ -38,19 +38,19 @@ def column(kind: str, name: str = "at") -> Column:
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        ("timestamp", Kind.INSTANT),
-        ("TIMESTAMP(6)", Kind.INSTANT),
-        ("datetime(3)", Kind.WALL_CLOCK),
-        ("date", Kind.DAY),
-        ("int(10) unsigned", Kind.SECONDS),
-        ("bigint unsigned", Kind.SECONDS),
+        ("timestamp", TimeKind.INSTANT),
+        ("TIMESTAMP(6)", TimeKind.INSTANT),
+        ("datetime(3)", TimeKind.WALL_CLOCK),
+        ("date", TimeKind.DAY),
+        ("int(10) unsigned", TimeKind.SECONDS),
+        ("bigint unsigned", TimeKind.SECONDS),
         ("varchar(20)", None),
         ("time", None),
         ("year", None),
         ("tinyint(1)", None),
     ],
 )
-def test_which_columns_hold_a_time(kind: str, found: Kind | None) -> None:
+def test_which_columns_hold_a_time(kind: str, found: TimeKind | None) -> None:
     assert kind_of(column(kind)) is found
 
 
@@ -76,7 +76,7 @@ def test_the_latest_value_that_has_expired_is_cut_to_what_the_column_can_hold(ki
     found = threshold(column(kind), known, DAY, NOON, "Europe/Berlin")
     assert f"`at` <= {last}" in found.sql
     assert found.last.endswith(last)
-    assert found.zone.key == ("UTC" if known in (Kind.INSTANT, Kind.SECONDS) else "Europe/Berlin")
+    assert found.zone.key == ("UTC" if known in (TimeKind.INSTANT, TimeKind.SECONDS) else "Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_zero_of_every_kind_is_no_time() -> None:
 
 
 def test_a_hostile_name_is_quoted() -> None:
-    found = threshold(column("datetime", "a`; DROP TABLE x"), Kind.WALL_CLOCK, DAY, NOON, "UTC")
+    found = threshold(column("datetime", "a`; DROP TABLE x"), TimeKind.WALL_CLOCK, DAY, NOON, "UTC")
     assert "`a``; DROP TABLE x` >= " in found.sql
 
 
