@@ -46,7 +46,7 @@ class Catalog:
         """As `writing`, on a connection of Lapse's own on which no transaction is open."""
         bound = self.bind(connection)
         if not self._ready:
-            self._upgrade(bound)
+            self._ready = self._upgrade(bound) == VERSION
         asked = monotonic()
         try:
             with self.engine.transaction_on(connection, durable=durable):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Table, inspect, select, text
+from sqlalchemy import Column, Connection, Table, bindparam, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
 from lapse._version import __version__
@@ -20,9 +20,7 @@ WITH_LEDGER = 9
 
 def installed_version(connection: Connection, catalog_schema: str | None) -> int | None:
     """None when the catalog was never installed here."""
-    if not inspect(connection).has_table(schema.meta.name, schema=catalog_schema):
-        return None
-    if not _is_ours(connection, schema.meta, catalog_schema):
+    if not _is_ours(schema.meta, _columns(connection, [schema.meta.name], catalog_schema)):
         return None
     value = connection.execute(select(schema.meta.c.value).where(schema.meta.c.name == VERSION_KEY)).scalar()
     if value is None:
@@ -50,24 +48,47 @@ def install(connection: Connection) -> None:
 
 def _missing_tables(connection: Connection) -> list[Table]:
     """What an interrupted installation has left is completed; what is not Lapse's stays, and nothing is created."""
-    where, found = _catalog_schema(connection), inspect(connection)
+    where = _catalog_schema(connection)
+    found = _columns(connection, [*schema.metadata.tables, *schema.VIEWS], where)
     missing = []
     for table in schema.metadata.sorted_tables:
-        if not found.has_table(table.name, schema=where):
+        if table.name not in found:
             missing.append(table)
-        elif not _is_ours(connection, table, where):
+        elif not _is_ours(table, found):
             raise _taken(table.name)
-    views = found.get_view_names(schema=where)
-    for name in schema.VIEWS:
-        ours = _reads_ours(connection, name, where) if name in views else not found.has_table(name, schema=where)
-        if not ours:
+    taken = found.keys() & schema.VIEWS.keys()
+    views = inspect(connection).get_view_names(schema=where) if taken else []
+    for name in taken:
+        if name not in views or not _reads_ours(connection, name, where):
             raise _taken(name)
     return missing
 
 
-def _is_ours(connection: Connection, table: Table, where: str | None) -> bool:
-    columns = {column["name"] for column in inspect(connection).get_columns(table.name, schema=where)}
-    return columns >= {column.name for column in table.columns}
+_COLUMNS = {
+    "postgresql": "SELECT c.relname, a.attname FROM pg_catalog.pg_class c"
+    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_catalog.pg_attribute a"
+    " ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE n.nspname = :place AND c.relname IN :names",
+    "mysql": "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = coalesce(:place, DATABASE()) AND TABLE_NAME IN :names",
+    # The columns of a view that is broken cannot be asked for.
+    "sqlite": "SELECT lower(m.name), i.name FROM sqlite_master m"
+    " LEFT JOIN pragma_table_info(CASE m.type WHEN 'table' THEN m.name ELSE '' END) i"
+    " WHERE m.type IN ('table', 'view') AND lower(m.name) IN :names AND :place IS NULL",
+}
+_COLUMNS["mariadb"] = _COLUMNS["mysql"]
+
+
+def _columns(connection: Connection, names: Sequence[str], where: str | None) -> dict[str, set[str]]:
+    """Of each table or view that is there under one of these names, asked at once."""
+    asked = text(_COLUMNS[connection.dialect.name]).bindparams(bindparam("names", expanding=True))
+    found: dict[str, set[str]] = {}
+    for name, column in connection.execute(asked, {"names": list(names), "place": where}):
+        found.setdefault(str(name), set()).add(str(column))
+    return found
+
+
+def _is_ours(table: Table, found: Mapping[str, set[str]]) -> bool:
+    return found.get(table.name, set()) >= {column.name for column in table.columns}
 
 
 def _reads_ours(connection: Connection, view: str, where: str | None) -> bool:
@@ -206,9 +227,9 @@ def _bounds(connection: Connection) -> None:
 
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
-    where = _catalog_schema(connection)
-    if inspect(connection).has_table(table.name, schema=where):
-        if not _is_ours(connection, table, where):
+    found = _columns(connection, [table.name], _catalog_schema(connection))
+    if found:
+        if not _is_ours(table, found):
             raise _taken(table.name)
         return
     table.create(connection)
