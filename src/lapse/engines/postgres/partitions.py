@@ -33,12 +33,15 @@ _ABOVE = """
       LEFT JOIN pg_catalog.pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
      ORDER BY above.number"""
 
-# Some leaves and everything above them, with what the table right above each is partitioned by.
+# Some leaves and everything above them, with what the table right above each is partitioned by. A name is looked up
+# once, whatever the server knows of how many tables it has.
 _UPWARDS = """
-    WITH RECURSIVE upwards AS (
+    WITH RECURSIVE wanted AS MATERIALIZED (
+         SELECT pg_catalog.to_regclass(name)::oid AS relid
+           FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) AS name),
+         upwards AS (
          SELECT i.inhrelid AS relid, i.inhparent AS parent
-           FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) AS wanted (name)
-           JOIN pg_catalog.pg_inherits i ON i.inhrelid = pg_catalog.to_regclass(wanted.name) AND NOT i.inhdetachpending
+           FROM wanted JOIN pg_catalog.pg_inherits i ON i.inhrelid = wanted.relid AND NOT i.inhdetachpending
           UNION
          SELECT i.inhrelid, i.inhparent
            FROM upwards JOIN pg_catalog.pg_inherits i ON i.inhrelid = upwards.parent AND NOT i.inhdetachpending),
