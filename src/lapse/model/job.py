@@ -57,11 +57,13 @@ class PathKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Path:
-    """`index` is named for the index path; `evidence` says why this path was chosen."""
+    """`index` is named for the index path; `evidence` says why this path was chosen. One that `finds_nothing`, which a
+    job does not remember, leads to rows that cannot have expired."""
 
     kind: PathKind
     index: str | None = None
     evidence: str = ""
+    finds_nothing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

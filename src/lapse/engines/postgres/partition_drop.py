@@ -100,7 +100,8 @@ class PartitionDeleter(InterruptibleDeleter):
 
     def _check_range(self, connection: Connection) -> Condition:
         found = self._condition(connection)
-        if not partitions.has_expired(connection, self._name, found):
+        spans = partitions.spans(connection, partition_state.find(connection, self._name), found)
+        if not partitions.has_expired(connection, spans, found):
             raise RowUndeletable(self._not_expired)
         return found
 

@@ -13,6 +13,7 @@ from lapse.engines.postgres import bounds, inspect, partition_state
 from lapse.engines.postgres.bounds import Bound, Value
 from lapse.engines.postgres.condition import Condition
 from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, own_name, quote, relation
+from lapse.engines.postgres.partition_state import PartitionState
 from lapse.engines.values import LeafChanges
 from lapse.errors import Unsupported
 from lapse.model.table import Table, TableKind, TableName
@@ -154,20 +155,14 @@ def leaf(connection: Connection, table: Table, name: TableName) -> Table | None:
     return inspect.describe(connection, name)
 
 
-def has_expired(connection: Connection, leaf: TableName, found: Condition) -> bool:
-    """Is the upper bound of the leaf, on the expiry column, not above the threshold?"""
-    return any(
-        not span.high.word and _compare(connection, span, span.high, "<=", found)
-        for span in _spans(connection, leaf, found)
-    )
+def has_expired(connection: Connection, spans: Sequence[ValueSpan], found: Condition) -> bool:
+    """Is the upper bound of a leaf, on the expiry column, not above the threshold?"""
+    return any(not span.high.word and _compare(connection, span, span.high, "<=", found) for span in spans)
 
 
-def begins_later(connection: Connection, leaf: TableName, found: Condition) -> bool:
-    """Is the lower bound of the leaf, on the expiry column, above the threshold, so that no row can have expired?"""
-    return any(
-        not span.low.word and _compare(connection, span, span.low, ">", found)
-        for span in _spans(connection, leaf, found)
-    )
+def begins_later(connection: Connection, spans: Sequence[ValueSpan], found: Condition) -> bool:
+    """Is the lower bound of a leaf, on the expiry column, above the threshold, so that no row can have expired?"""
+    return any(not span.low.word and _compare(connection, span, span.low, ">", found) for span in spans)
 
 
 def changes(connection: Connection, table: Table, *, policy_id: int, version: int, now: datetime) -> LeafChanges:
@@ -263,22 +258,21 @@ def _compare(connection: Connection, span: ValueSpan, value: Value, operator: st
     return bool(connection.exec_driver_sql(compared).scalar_one())
 
 
-def _spans(connection: Connection, leaf: TableName, found: Condition) -> list[ValueSpan]:
+def spans(connection: Connection, state: PartitionState | None, found: Condition) -> list[ValueSpan]:
     """Of a detached leaf, what the catalog remembers; the tables above it are where they are."""
-    state = partition_state.find(connection, leaf)
     if found.column is None or found.threshold is None or state is None:
         return []
     parent = state.detachment.parent if state.detachment is not None else state.parent
     bound = state.detachment.bound if state.detachment is not None else state.bound
     if parent is None:
         return []
-    spans = []
+    known = []
     for step in inspect.rows(connection, _ABOVE, {"parent": parent}):
         read = _read(bound)
         if (step["strategy"], step["columns"], step["column"]) == ("r", 1, found.column) and step["usual"] and read:
-            spans.append(ValueSpan(low=read.low[0], high=read.high[0], type=step["type"]))
+            known.append(ValueSpan(low=read.low[0], high=read.high[0], type=step["type"]))
         bound = step["bound"]
-    return spans
+    return known
 
 
 def _read(bound: str | None) -> Bound | None:

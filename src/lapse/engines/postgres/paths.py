@@ -105,9 +105,11 @@ def choose_path(connection: Connection, declared: BoundPolicy, cutoff: datetime,
     if state is not None and state.detachment is not None:
         evidence = f"{table.name.partition} was detached by an earlier job, which did not get to drop it"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
-    if state is not None and partitions.begins_later(connection, table.name, found):
-        return Path(kind=PathKind.PHYSICAL, evidence=f"the range of {table.name.partition} {NOT_BEGUN}")
-    if declared.policy.partition_drop and _may_drop(connection, declared, found):
+    spans = partitions.spans(connection, state, found)
+    if partitions.begins_later(connection, spans, found):
+        evidence = f"the range of {table.name.partition} {NOT_BEGUN}"
+        return Path(kind=PathKind.PHYSICAL, evidence=evidence, finds_nothing=True)
+    if _may_drop(declared, found) and partitions.has_expired(connection, spans, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"
         return Path(kind=PathKind.PARTITION, evidence=evidence)
     index = table.index_on(found.column) if found.column else None
@@ -167,15 +169,13 @@ def _is_in_order(connection: Connection, table: Table, column: str | None) -> bo
     return correlation is not None and abs(float(correlation)) >= IN_ORDER
 
 
-def _may_drop(connection: Connection, declared: BoundPolicy, found: Condition) -> bool:
+def _may_drop(declared: BoundPolicy, found: Condition) -> bool:
     """A leaf that foreign keys point at is emptied row by row, so that they are obeyed; and one of which some rows may
     stay, whatever their time."""
     table = declared.table
-    if declared.policy.archive is not None or declared.policy.ledger_keys:
+    if not declared.policy.partition_drop or declared.policy.archive is not None or declared.policy.ledger_keys:
         return False
-    if table.name.partition is None or table.referenced_by or not found.is_time_alone:
-        return False
-    return partitions.has_expired(connection, table.name, found)
+    return table.name.partition is not None and not table.referenced_by and found.is_time_alone
 
 
 def _counted(connection: Connection, declared: BoundPolicy, cutoff: datetime) -> int:

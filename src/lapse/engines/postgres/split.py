@@ -7,7 +7,7 @@ from itertools import pairwise
 from sqlalchemy import Connection
 
 from lapse.engines.base import Target
-from lapse.engines.postgres import condition, partitions, paths
+from lapse.engines.postgres import paths
 from lapse.engines.postgres.calling import TableFacts
 from lapse.engines.postgres.reads import Read
 from lapse.model.job import KeyRange, PathKind
@@ -40,8 +40,7 @@ def expired_blocks(
     An index that rules blocks out bounds them without reading the others. A small table is looked through for a single
     expired row. Neither may take long: it is done for one table after another, and no gate is asked.
     """
-    table, found = target.declared.table, condition.own(target.condition)
-    if table.name.partition is not None and partitions.begins_later(connection, table.name, found):
+    if target.path.finds_nothing:
         return 0, 0
     total, declared, moments = known.blocks, target.declared, [target.cutoff]
     if target.path.index is not None:
