@@ -99,6 +99,7 @@ class TidbBackend(Backend):
         return why_not()
 
     def create(self) -> str:
+        self.server.execute("SET GLOBAL tidb_ttl_job_enable = ON")
         return self.server.url(self.server.create())
 
     def drop(self, url: str) -> None:

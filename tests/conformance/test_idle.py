@@ -61,7 +61,7 @@ CHANGES: dict[str, Callable[[Harness], object]] = {
     "changed": lambda h: h.sql("ALTER TABLE t0 SET (ttl_job_cron = '@daily')"),
     "removed": lambda h: h.sql("ALTER TABLE t0 RESET (ttl)"),
     "paused": lambda h: h.sql("ALTER TABLE t0 SET (ttl_pause = on)"),
-    "setting": lambda h: h.owner.set_setting("tidb_ttl_job_enable", "OFF"),
+    "setting": lambda h: h.sql("SET GLOBAL tidb_ttl_job_enable = 'OFF'"),
 }
 
 
@@ -95,8 +95,8 @@ def test_the_end_of_a_grace_period_ends_idleness(h: Harness) -> None:
 
 def test_the_window_of_the_day_ends_idleness(h: Harness) -> None:
     many(h, 1)
-    h.owner.set_setting("tidb_ttl_job_schedule_window_start_time", "13:00 +0000")
-    h.owner.set_setting("tidb_ttl_job_schedule_window_end_time", "14:00 +0000")
+    h.sql("SET GLOBAL tidb_ttl_job_schedule_window_start_time = '13:00 +0000'")
+    h.sql("SET GLOBAL tidb_ttl_job_schedule_window_end_time = '14:00 +0000'")
     scheduler = h.db.worker()._scheduler
     scheduler.run_once(patient=True)
     scheduler.run_once(patient=True)

@@ -73,6 +73,9 @@ class Features:
     archives: bool = True
     """Can rows move to another table, `ttl_archive`, in the transaction that deletes them?"""
 
+    records_keys: bool = True
+    """Can the keys of deleted rows be recorded, `ttl_ledger_keys`, in the transaction that deletes them?"""
+
     keeps_last: bool = True
     """Can a batch see, and hold, the rows of a group that `ttl_keep_last` keeps?"""
 
