@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from lapse.app import Lapse
-from lapse.errors import LapseError, PolicyConflict, Refused, TableNotFound, UsageError
+from lapse.errors import LapseError, PolicyConflict, Refused, Retryable, TableNotFound, UsageError
 from lapse.model import interval
 from tests.conformance.harness import Harness
 
@@ -253,8 +253,8 @@ def test_many_declarations_of_one_table_at_once(h: Harness) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    assert failures == [] or (not h.features.skips_locked and all(isinstance(each, Retryable) for each in failures))
     (stored,) = h.owner.policies()
-    assert stored.version == len(threads)
+    assert stored.version == len(threads) - len(failures)
     h.insert((1, h.at(days=-9)))
     assert h.run_one().counts.deleted == 1

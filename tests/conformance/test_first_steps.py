@@ -35,4 +35,5 @@ def test_from_a_table_to_a_worker(
     assert h.rows("SELECT id FROM events") == [(3,)]
     said = capsys.readouterr().out
     assert "would delete  2 of 3 rows (67%)" in said
-    assert "deleted 2 rows (finished)" in said
+    # TiDB's own job, which the server of a test with a real clock runs, tells no exact count.
+    assert f"deleted {'' if h.features.own_settings else 'about '}2 rows (finished)" in said

@@ -41,6 +41,8 @@ def _file(folder: Path, text: str) -> PolicyFile:
 
 
 def _tables(h: Harness) -> None:
+    if not h.features.managed_column:
+        pytest.skip("there is no managed column")
     for name in ("events", "sessions", "tickets", "accounts"):
         h.sql(f"CREATE TABLE {name} (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant})")
     h.insert((1, h.at(days=-2)), (2, h.at()))
@@ -170,7 +172,10 @@ def test_a_draft_is_what_a_careful_dba_would_propose(h: Harness) -> None:
     """No TTL for tables that others refer to; what a comment declares is taken as it is."""
     big, instant = h.backend.bigint, h.backend.instant
     h.sql(f"CREATE TABLE users (id {big} PRIMARY KEY, created_at {instant})")
-    h.sql(f"CREATE TABLE orders (id {big} PRIMARY KEY, user_id {big} REFERENCES users (id), created_at {instant})")
+    h.sql(
+        f"CREATE TABLE orders (id {big} PRIMARY KEY, user_id {big}, created_at {instant},"
+        " FOREIGN KEY (user_id) REFERENCES users (id))"
+    )
     found = {each.table.name: each for each in h.owner.candidates()}
     assert found["orders"].keys
     assert not found["users"].keys
@@ -188,6 +193,8 @@ MANY = 24
 """More than it takes for all tables to be described together."""
 STATEMENTS_PER_POLICY = 40
 """Of planning and applying one new entry among many."""
+STATEMENTS_PER_NATIVE = 50
+"""Where the server is asked for TTL of its own as well."""
 
 
 def _many(h: Harness, folder: Path, *, first: int, after: int) -> PolicyFile:
@@ -207,7 +214,8 @@ def test_many_entries_at_once(h: Harness, tmp_path: Path, monkeypatch: pytest.Mo
     with counted(h.owner) as statements:
         h.owner.apply(h.owner.plan(few))
     # SQLite answers from memory, and describes tables one by one.
-    assert len(statements) < STATEMENTS_PER_POLICY * MANY or not h.features.concurrent_writers
+    most = STATEMENTS_PER_POLICY if h.features.own_settings else STATEMENTS_PER_NATIVE
+    assert len(statements) < most * MANY or not h.features.concurrent_writers
     declared = h.owner.policies()
     assert {stored.table.name for stored in declared} == {f"m{number}" for number in range(MANY)}
     assert all(stored.armed for stored in declared) and len({stored.declared_by for stored in declared}) == 1

@@ -86,6 +86,8 @@ def test_a_policy_whose_table_is_gone_does_not_stand_in_the_way(h: Harness) -> N
 
 def test_case_decides_where_the_engine_says_so(h: Harness) -> None:
     make(h, "Events", 1)
+    if h.owner.engine.dialect == "mysql" and h.rows("SELECT @@lower_case_table_names") != [(0,)]:
+        pytest.skip("names that differ by case are the same")
     if h.features.time_types:
         h.sql(f"CREATE TABLE events (id {h.backend.bigint} PRIMARY KEY)")
         h.sql("ALTER TABLE events RENAME TO archive")
@@ -134,6 +136,8 @@ def test_the_same_again_is_no_new_version(h: Harness) -> None:
 
 def test_a_temporary_table_takes_no_policy_along(h: Harness) -> None:
     """It may be renamed to what another table is called, which has no policy."""
+    if not h.features.lists_temporary_tables:
+        pytest.skip("TiDB can neither alter nor list a temporary table")
     columns = f"id INTEGER PRIMARY KEY, ts {h.backend.instant}"
     h.sql(f"CREATE TABLE events ({columns}) TTL = ts + INTERVAL 1 DAY")
     h.sql(f"CREATE TABLE orders ({columns})")
@@ -149,10 +153,11 @@ def test_a_temporary_table_takes_no_policy_along(h: Harness) -> None:
     ["ALTER TABLE events TTL = ts + INTERVAL 1 DAY", "ALTER TABLE events SET (ttl_expire_after = '1 hour')"],
 )
 def test_a_temporary_table_hides_the_table_it_is_named_after(h: Harness, statement: str) -> None:
+    word = "temporary" if h.features.lists_temporary_tables else "no table"
     columns = f"id INTEGER PRIMARY KEY, ts {h.backend.instant}"
     h.sql(f"CREATE TABLE events ({columns})")
     h.insert((1, h.at(days=-2)))
-    with pytest.raises(LapseError, match="temporary"):
+    with pytest.raises(LapseError, match=word):
         h.sql(f"CREATE TEMPORARY TABLE events ({columns}); {statement}")
     make(h, "other", 1)
     assert policies(h) == {"other": "1 day"}

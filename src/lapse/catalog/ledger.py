@@ -32,17 +32,12 @@ _ADD = insert(ledger).inline()
 _ADD_WITH_ROLE = _ADD.values(role_name=func.current_user())
 _NEWEST = select(ledger).where(ledger.c.sequence.is_not(None)).order_by(ledger.c.sequence.desc()).limit(1)
 _HEAD = _NEWEST.with_only_columns(ledger.c.sequence, ledger.c.hash)
-_WAITING = (
-    select(
-        ledger,
-        _HEAD.with_only_columns(ledger.c.sequence).scalar_subquery().label("head"),
-        _HEAD.with_only_columns(ledger.c.hash).scalar_subquery().label("head_hash"),
-    )
-    .where(ledger.c.sequence.is_(None))
-    .order_by(ledger.c.entry_id)
-    .limit(SEALED_AT_ONCE)
-)
-_TAKEN, _TAKEN_WITHOUT_WAITING = _WAITING.with_for_update(), _WAITING.with_for_update(skip_locked=True)
+_WAITING = select(ledger).where(ledger.c.sequence.is_(None)).order_by(ledger.c.entry_id).limit(SEALED_AT_ONCE)
+_TAKEN = _WAITING.with_for_update()
+_TAKEN_WITHOUT_WAITING = _WAITING.add_columns(
+    _HEAD.with_only_columns(ledger.c.sequence).scalar_subquery().label("head"),
+    _HEAD.with_only_columns(ledger.c.hash).scalar_subquery().label("head_hash"),
+).with_for_update(skip_locked=True)
 _SEAL = (
     update(ledger)
     .where(ledger.c.entry_id == bindparam("waiting_id"), ledger.c.sequence.is_(None))
@@ -97,14 +92,17 @@ def seal(connection: Connection, *, skips_locked: bool) -> bool:
     """Chain the entries that wait, at most so many, in the caller's transaction; True if there may be more.
 
     Those of transactions that are open are passed by: on MariaDB and MySQL a locking read waits for them unless it is
-    told not to.
-    Raises Retryable where another session has sealed at this very moment.
+    told not to. TiDB always waits, and then what it reads beside the locked rows is of different moments: there the
+    head is asked for by itself. Raises Retryable where another session has sealed at this very moment.
     """
-    taken = _TAKEN_WITHOUT_WAITING if skips_locked else _TAKEN
-    waiting = connection.execute(taken).mappings().all()
+    waiting = connection.execute(_TAKEN_WITHOUT_WAITING if skips_locked else _TAKEN).mappings().all()
     if not waiting:
         return False
-    number, previous = waiting[0]["head"] or 0, waiting[0]["head_hash"] or FIRST
+    if skips_locked:
+        number, previous = waiting[0]["head"] or 0, waiting[0]["head_hash"] or FIRST
+    else:
+        found = head(connection)
+        number, previous = (0, FIRST) if found is None else (found.sequence, found.hash)
     links = []
     for entry in map(_entry, waiting):
         number, before_it = number + 1, previous

@@ -61,6 +61,9 @@ class Features:
     table_locks: bool = True
     """Can a session lock a whole table, or the file it is in? Dropping a partition that was looked at takes it."""
 
+    lists_temporary_tables: bool = True
+    """Does the database's own catalog say that a session's table of a name is a temporary one?"""
+
     json_times: bool = True
     """Can an expression take a time out of a JSON document?"""
 

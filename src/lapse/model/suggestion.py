@@ -13,7 +13,7 @@ MOST_LISTED = 30
 
 def suggest(name: str, known: Iterable[str], *, otherwise: str | None = None) -> str | None:
     """A hint: the nearest of the known names, or else `otherwise`."""
-    by_folded = {each.lower(): each for each in known}
+    by_folded = {each.lower(): each for each in known if each != name}
     near = get_close_matches(name.lower(), by_folded, n=1, cutoff=CUTOFF)
     return f"did you mean {by_folded[near[0]]}?" if near else otherwise
 

@@ -137,6 +137,7 @@ class MysqlEngine(Engine):
                 "triggers",
                 "table_locks",
                 "own_settings",
+                "lists_temporary_tables",
                 "records_keys",
                 "json_times",
                 "skips_locked",
