@@ -10,6 +10,7 @@ import pytest
 
 import lapse
 from lapse.app import Lapse
+from lapse.errors import CatalogMissing
 from tests.conformance.harness import Harness
 
 
@@ -120,3 +121,21 @@ def test_a_session_that_may_only_read_may_only_read(h: Harness, client: psycopg.
             connection.execute("CREATE TABLE u (id int)")
         with pytest.raises(lapse.DatabaseError, match="read-only"):
             connection.execute("ALTER TABLE t TTL = at + INTERVAL '1 day'")
+
+
+def test_a_script_may_drop_the_catalog_and_begin_anew(h: Harness) -> None:
+    h.events()
+    with Lapse(h.url, clock=h.clock) as fresh:
+        fresh.execute("CREATE TABLE plain (id INT); DROP TABLE plain; DROP SCHEMA lapse_ttl CASCADE;"
+                      " CREATE TABLE other (id INT PRIMARY KEY, ts TIMESTAMPTZ) TTL = ts + INTERVAL 1 DAY")  # fmt: skip
+        assert [str(each.table) for each in fresh.policies()] == ["public.other"]
+
+
+def test_a_catalog_that_is_rolled_back_is_installed_again(h: Harness) -> None:
+    columns = "(id INT PRIMARY KEY, ts TIMESTAMPTZ)"
+    with Lapse(h.url, clock=h.clock) as fresh:
+        fresh.execute(f"BEGIN; CREATE TABLE a {columns} TTL = ts + INTERVAL 1 DAY; DROP TABLE a; ROLLBACK")
+        with pytest.raises(CatalogMissing):
+            fresh.policies()
+        fresh.execute(f"CREATE TABLE a {columns} TTL = ts + INTERVAL 1 DAY")
+        assert len(fresh.policies()) == 1

@@ -85,6 +85,7 @@ class Frontend:
         return FirstRun(self._catalog)
 
     def execute(self, connection: Connection, statement: Statement, parameters: Parameters = None) -> Result:
+        self._catalog.look_again()
         if isinstance(statement, CreateTable):
             with self._as_declarer(connection, statement.table, creates=True):
                 return self._execute(connection, statement, parameters)

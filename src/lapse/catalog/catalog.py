@@ -16,6 +16,9 @@ from lapse.errors import CatalogMissing, LapseError, Locked
 
 log = logging.getLogger(__name__)
 
+THERE_SECONDS = 1.0
+"""The steps of one statement follow each other sooner, and ask once."""
+
 
 class Catalog:
     """Opens connections on which the catalog's tables can be used; installs them on first need."""
@@ -23,6 +26,9 @@ class Catalog:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._ready = False
+        self._there_until = float("-inf")
+        """Until then a catalog of this version, which was committed by another process, is taken to be still there."""
+        self._was_installed_here = False
         self.on_locked: Callable[[float], None] = lambda seconds: None
         """Told after so many seconds in which a transaction could not begin, as another process has locked it all."""
         self.on_unlocked: Callable[[], None] = lambda: None
@@ -72,14 +78,21 @@ class Catalog:
 
     def is_installed(self, connection: Connection) -> bool:
         """Can the catalog be read here? An older one is upgraded first."""
-        if self._ready:
+        if self._ready or monotonic() < self._there_until:
             return True
         version = self._version(connection)
         if version is not None and version != VERSION:
             migrations.check(version)
             # On a connection of its own: the user may roll this one's transaction back.
             self.install()
+        # What a transaction has only just installed may still be rolled back.
+        if version == VERSION and not self._was_installed_here:
+            self._there_until = monotonic() + THERE_SECONDS
         return version is not None
+
+    def look_again(self) -> None:
+        """Before a statement of the user's: the one before may have dropped the catalog."""
+        self._there_until = float("-inf")
 
     def _version(self, connection: Connection) -> int | None:
         """None where there is no catalog, 0 where it is still in the place that earlier versions had for it."""
@@ -90,11 +103,12 @@ class Catalog:
 
     def ensure(self, connection: Connection) -> None:
         """Install or upgrade, inside the caller's transaction."""
-        if self._ready:
+        if self._ready or monotonic() < self._there_until:
             return
         version = self._version(connection)
         if version == VERSION:
             return
+        self._was_installed_here = True
         with self.engine.exclusively(connection):
             if not version:
                 self.engine.prepare_catalog(connection)
