@@ -87,7 +87,7 @@ class ExpressionWriter(ABC):
                 return self.text_time(self.value(node))
         raise Unsupported(f"a time is needed here, and {_words(node)} is none")
 
-    def truth(self, node: Node, what: str = "ttl_filter") -> str:
+    def truth(self, node: Node, what: str) -> str:
         """SQL for `node` as a condition; `what` is it the condition of?"""
         if not self.is_condition(node):
             raise Unsupported(

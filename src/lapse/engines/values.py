@@ -46,7 +46,13 @@ class BoundPolicy:
     @property
     def is_time_alone(self) -> bool:
         """Do the times of a row alone decide whether it is deleted?"""
-        return self.filter is None and self.policy.keep_last is None and not self.holds
+        return not self.required and self.policy.keep_last is None and not self.holds
+
+    @property
+    def required(self) -> tuple[tuple[str, Node], ...]:
+        """What has to be true for a row beside its expiry, each with the name that messages have for it. Every engine
+        compiles these into its condition, so that one more is added here and nowhere else."""
+        return () if self.filter is None else (("ttl_filter", self.filter),)
 
     def holds_at(self, cutoff: datetime) -> tuple[HeldRows, ...]:
         """Those that a job with this cutoff has to know."""
@@ -56,7 +62,7 @@ class BoundPolicy:
     def columns_read(self) -> tuple[str, ...]:
         """Columns without which the policy means nothing."""
         expiry = self.policy.expiry
-        terms = [self.filter, *(each.where for each in self.holds)]
+        terms = [*(node for _, node in self.required), *(each.where for each in self.holds)]
         filtered = [name for term in terms if term is not None for name in expression_columns(term)]
         if (keep := self.policy.keep_last) is not None:
             # Among rows of one time the key tells which is the later one.

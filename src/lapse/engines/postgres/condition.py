@@ -67,8 +67,8 @@ def at(declared: BoundPolicy, cutoff: datetime) -> Condition:
 
 
 def _required(declared: BoundPolicy, now: str) -> tuple[str, ...]:
-    """What has to be true for a row beside its expiry."""
-    return () if declared.filter is None else (_writer(declared, now).truth(declared.filter),)
+    writer = _writer(declared, now)
+    return tuple(writer.truth(node, what) for what, node in declared.required)
 
 
 def _surplus(declared: BoundPolicy) -> str:

@@ -64,10 +64,7 @@ def at(connection: Connection | None, declared: BoundPolicy, cutoff: datetime, *
 
 
 def _required(declared: BoundPolicy, formats: _Formats, now: str) -> tuple[str, ...]:
-    """What has to be true for a row beside its expiry."""
-    if declared.filter is None:
-        return ()
-    return (_writer(declared, formats, now, declared.filter, "ttl_filter").truth(declared.filter),)
+    return tuple(_writer(declared, formats, now, node, what).truth(node, what) for what, node in declared.required)
 
 
 def _surplus(declared: BoundPolicy, *, pinned: bool = True) -> str:
