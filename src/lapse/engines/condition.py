@@ -1,7 +1,7 @@
 """The condition of a job: which rows it may delete. Every engine compiles it once, and everything asks that one value.
 
-What finds, counts, forecasts, hides or deletes rows takes `sql` from here. One more term of it is added in one place: an
-expression that has to be true to `BoundPolicy.required`, which every engine compiles.
+What finds, counts, forecasts, hides or deletes rows takes `sql` from here. One more term of it is added in one place:
+an expression that has to be true to `BoundPolicy.required`, which every engine compiles.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ class Describer:
     def renew_armed(self, stored: StoredPolicy, armed: str, *, known: str) -> None:
         """A batch of a job that knew the table by `known` has deleted what it, or another one here, knew it by."""
         before = {known, self._renewed.get(stored.id, known)}
-        with self._catalog.writing(durable=False) as connection:
-            policies.renew_armed(connection, stored.id, armed, known=before)
+        with self._engine.connection() as connection:
+            policies.renew_armed(self._catalog.bind(connection), stored.id, armed, known=before)
         self._renewed[stored.id] = armed
         described = self._described.get((stored.id, stored.table))
         if described is not None and described.armed in before:
