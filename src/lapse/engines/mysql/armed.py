@@ -407,13 +407,14 @@ def witnesses(
     """Some rows from both ends of the key, which is cheap to read and the same on every replica."""
     if walk is None:
         return {}
-    one_end, other_end = (
-        f"(SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
-        f"{walk.hint()} ORDER BY {order} LIMIT {WITNESSES})"
-        for order in (walk.backwards, walk.order)
-    )
-    rows = connection.exec_driver_sql(f"{one_end} UNION ALL {other_end}")
-    found = {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
+    found: dict[str, str] = {}
+    # Two statements: with the table locked by LOCK TABLES one could not read it twice.
+    for order in (walk.backwards, walk.order):
+        rows = connection.exec_driver_sql(
+            f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
+            f"{walk.hint()} ORDER BY {order} LIMIT {WITNESSES}"
+        )
+        found |= {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
     kept, size = {}, 0
     for key, digest in found.items():
         size += len(key) + len(digest)
