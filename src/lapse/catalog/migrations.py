@@ -65,9 +65,13 @@ def _missing_tables(connection: Connection) -> list[Table]:
 
 
 _COLUMNS = {
+    # A migration's connection has a search_path of its own, in which an operator for these types may be another's.
     "postgresql": "SELECT c.relname, a.attname FROM pg_catalog.pg_class c"
-    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_catalog.pg_attribute a"
-    " ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE n.nspname = :place AND c.relname IN :names",
+    " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+    " LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid"
+    " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
+    " WHERE n.nspname OPERATOR(pg_catalog.=) CAST(:place AS pg_catalog.name)"
+    " AND c.relname OPERATOR(pg_catalog.=) ANY (CAST(:names AS pg_catalog.name[]))",
     "mysql": "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = coalesce(:place, DATABASE()) AND TABLE_NAME IN :names",
     # The columns of a view that is broken cannot be asked for.
@@ -80,7 +84,8 @@ _COLUMNS["mariadb"] = _COLUMNS["mysql"]
 
 def _columns(connection: Connection, names: Sequence[str], where: str | None) -> dict[str, set[str]]:
     """Of each table or view that is there under one of these names, asked at once."""
-    asked = text(_COLUMNS[connection.dialect.name]).bindparams(bindparam("names", expanding=True))
+    dialect = connection.dialect.name
+    asked = text(_COLUMNS[dialect]).bindparams(bindparam("names", expanding=dialect != "postgresql"))
     found: dict[str, set[str]] = {}
     for name, column in connection.execute(asked, {"names": list(names), "place": where}):
         found.setdefault(str(name), set()).add(str(column))

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.engines.mysql import myrocks
 from lapse.engines.mysql.keys import ROW_ID
 from lapse.engines.mysql.names import qualified
-from lapse.engines.mysql.session import is_tidb
+from lapse.engines.mysql.session import is_own, is_tidb
 from lapse.engines.values import TableComment
 from lapse.errors import TableNotFound
 from lapse.model.table import (
@@ -218,8 +218,17 @@ def comments(connection: Connection) -> list[TableComment]:
     ]
 
 
+_DATABASE = "lapse_database"
+
+
 def current_database(connection: Connection) -> str:
-    return str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one())
+    """Asked once of a connection of Lapse's own, which stays where it is; a user's goes where USE leads."""
+    known = connection.info.get(_DATABASE)
+    if known is None:
+        known = str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one())
+        if is_own(connection):
+            connection.info[_DATABASE] = known
+    return str(known)
 
 
 def storage_engine(connection: Connection, name: TableName) -> str:

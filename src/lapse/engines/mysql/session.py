@@ -246,10 +246,16 @@ def _open(url: URL, options: UrlOptions, **how: Any) -> Database:
 
 
 _IS_TIDB = "lapse_is_tidb"
+_IS_OWN = "lapse_is_own"
 
 
 def is_tidb(connection: Connection) -> bool:
     return bool(connection.info.get(_IS_TIDB))
+
+
+def is_own(connection: Connection) -> bool:
+    """Is it one that no statement of a user's runs on?"""
+    return bool(connection.info.get(_IS_OWN))
 
 
 _SHARED = re.compile(r" (LOCK IN SHARE MODE|FOR SHARE)\s*\Z")
@@ -285,7 +291,8 @@ def open_database(
 
     # First of all: what SQLAlchemy then finds out about the session must be true of it.
     @event.listens_for(database, "connect", insert=True)
-    def _configure(raw: Any, record: object) -> None:
+    def _configure(raw: Any, record: Any) -> None:
+        record.info[_IS_OWN] = True
         with raw.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
             flavour = Flavour.from_text(str(cursor.fetchone()[0]))
