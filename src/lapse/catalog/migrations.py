@@ -65,7 +65,7 @@ def _missing_tables(connection: Connection) -> list[Table]:
 
 
 _COLUMNS = {
-    # A migration's connection has a search_path of its own, in which an operator for these types may be another's.
+    # Behind a pooler a session may have the role's own search_path, and an operator in it may be another role's.
     "postgresql": "SELECT c.relname, a.attname FROM pg_catalog.pg_class c"
     " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
     " LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid"
