@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
-from lapse.catalog.jobs import record_run
+from lapse.catalog.jobs import COUNT_NAMES, record_run
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import job, task
 from lapse.errors import JobExists
@@ -100,12 +100,26 @@ def record_job(
     now: datetime,
     owner: str | None,
     reason: str | None = None,
+    counts: Counts | None = None,
 ) -> Job:
-    """A job that ends as it begins, as it has nothing to do or cannot be planned; the table must have no active one."""
+    """A job that ends as it begins, as it has nothing to do or cannot be planned; the table must have no active one.
+
+    With `counts` it was one task, which the caller's transaction has done.
+    """
     ended = _made(
-        table_id, stored, name, status, cutoff=cutoff, path=path, fingerprint=fingerprint, tasks=0, now=cutoff
+        table_id,
+        stored,
+        name,
+        status,
+        cutoff=cutoff,
+        path=path,
+        fingerprint=fingerprint,
+        tasks=0 if counts is None else 1,
+        now=cutoff,
     )
     ended = replace(ended, reason=reason, finished_at=now, summary=summary)
+    if counts is not None:
+        ended = replace(ended, started_at=cutoff, tasks_finished=1, counts=counts)
     ended = _insert(connection, ended, owner=owner, behind=0.0)
     record_run(connection, JobKey.of(ended), status, counts=ended.counts, now=now, reason=reason)
     return ended
@@ -172,6 +186,7 @@ def _insert(connection: Connection, made: Job, *, owner: str | None, behind: flo
         "owner_id": owner,
         "tasks_total": made.tasks_total,
         "behind": behind,
+        **{name: getattr(made.counts, name) for name in COUNT_NAMES},
         "summary": made.summary.to_json() if made.summary else None,
         "hold_version": made.hold_version,
         "archive": made.archive,

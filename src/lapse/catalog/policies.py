@@ -389,11 +389,8 @@ def take_table(
     return taken.rowcount == 1
 
 
-_VERSIONS = (
-    select(policy.c.version, policy.c.hold_version)
-    .where(policy.c.policy_id == bindparam("wanted_policy"))
-    .with_for_update(read=True)
-)
+_VERSIONS = select(policy.c.version, policy.c.hold_version).where(policy.c.policy_id == bindparam("wanted_policy"))
+_VERSIONS_HELD, _VERSIONS_FREE = (_VERSIONS.with_for_update(read=True, nowait=nowait) for nowait in (False, True))
 
 
 @cache
@@ -404,10 +401,12 @@ def _take(never: bool) -> Update:
     return update(table).where(_WANTED, seen, ~busy)
 
 
-def is_current(connection: Connection, stored: StoredPolicy) -> bool:
+def is_current(connection: Connection, stored: StoredPolicy, *, waits: bool = True) -> bool:
     """Does the policy say what it did when it was read, and are the same rows held? Read with a lock, so that it is the
-    newest: what changes later waits for the transaction that creates the job, and ends the job."""
-    now = connection.execute(_VERSIONS, {"wanted_policy": stored.id}).one_or_none()
+    newest: what changes later waits for the transaction that creates the job, and ends the job. Who has locked rows of
+    the table already never `waits`: a declaration may hold the policy and wait for the table."""
+    query = _VERSIONS_HELD if waits else _VERSIONS_FREE
+    now = connection.execute(query, {"wanted_policy": stored.id}).one_or_none()
     return now is not None and tuple(now) == (stored.version, stored.hold_version)
 
 

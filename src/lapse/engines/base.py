@@ -588,8 +588,15 @@ class Engine(ABC):
         return {}
 
     @abstractmethod
-    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        """At most `pieces` ranges that together hold every row that has expired by now; each is a task."""
+    def split(self, connection: Connection, target: Target, pieces: int, *, looks: bool = True) -> list[KeyRange]:
+        """At most `pieces` ranges that together hold every row that has expired by now; each is a task.
+
+        Without `looks`, a small table in which nothing has expired is not looked through to say so.
+        """
+
+    def planned_rows(self, connection: Connection, target: Target) -> int:
+        """As `estimate_rows`, of a table whose job is being planned: what that needs may be asked with it."""
+        return self.estimate_rows(connection, target.declared.table)
 
     @abstractmethod
     def estimate_rows(self, connection: Connection, table: Table) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
 
@@ -16,12 +16,13 @@ from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.jobs import Before
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
 from lapse.catalog.tasks import Progress, Spent
-from lapse.engines.base import BoundPolicy, Target
+from lapse.engines.base import Batch, BoundPolicy, Target
 from lapse.errors import BadData, Blocked, Drift, JobExists, LapseError, NotPermitted, Refused, Retryable
 from lapse.model.blocked import BlockCode
-from lapse.model.job import Job, JobKey, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
+from lapse.model.job import Counts, Job, JobKey, JobStatus, JobSummary, KeyRange, Path, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
+from lapse.runner.atonce import AtOnce, Done
 from lapse.runner.cascades import refuse_cascade
 from lapse.runner.describing import DESCRIBED_SECONDS, Describer
 from lapse.runner.events import Held, HeldKind, Listener
@@ -99,10 +100,13 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Plan:
+    """`most` rows may be deleted at once, where that is all of the job; 0 where it is not tried."""
+
     declared: BoundPolicy
     target: Target
     cutoff: datetime
     ranges: list[KeyRange]
+    most: int
 
 
 class JobKeeper(Describer):
@@ -134,21 +138,85 @@ class JobKeeper(Describer):
         current: Settings,
         *,
         ends_grace: bool = False,
-        claims: bool = False,
+        claims: Callable[[], bool] = lambda: False,
+        at_once: AtOnce | None = None,
     ) -> Begun:
-        """As `create`; with `claims`, this worker begins at once with a task that is the only one of the new job."""
+        """As `create`; if it `claims`, this worker begins at once with a task that is the only one of the new job.
+
+        A small job is done and recorded by `at_once`, and has ended.
+        """
+        ends_grace = ends_grace and stored.grace_until is not None
+        most = 0 if at_once is None or ends_grace else at_once.most_rows(stored, current)
         with self._engine.connection() as connection:
-            plan = self._plan(connection, stored, physical)
-            try:
-                with self._catalog.writing_on(connection, durable=False) as writing:
-                    begun = self._create(writing, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
-            except JobExists:
-                return Begun(job=self._active(connection, physical))
+            plan = self._plan(connection, stored, physical, most)
+            if not plan.most:
+                return self._begun(connection, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
+        done = None if at_once is None else self._do_at_once(at_once, stored, physical, current, plan)
+        if isinstance(done, Begun):
+            return done
+        with self._engine.connection() as connection:
+            plan = plan if done is None else replace(plan, ranges=[])
+            return self._begun(connection, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
+
+    def _begun(
+        self,
+        connection: Connection,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        current: Settings,
+        plan: _Plan,
+        *,
+        ends_grace: bool,
+        claims: Callable[[], bool],
+    ) -> Begun:
+        taken = claims()
+        try:
+            with self._catalog.writing_on(connection, durable=False) as writing:
+                begun = self._create(writing, stored, physical, current, plan, ends_grace=ends_grace, claims=taken)
+        except JobExists:
+            return Begun(job=self._active(connection, physical))
         assert begun.job is not None
         if physical.blocked is not None:
             self._tell_unblocked(begun.job.table, physical, plan.cutoff)
         self._announced(begun.job)
         return begun
+
+    def _do_at_once(
+        self, at_once: AtOnce, stored: StoredPolicy, physical: PhysicalTable, current: Settings, plan: _Plan
+    ) -> Begun | Done | None:
+        """The job, where it was done; Done where there was nothing to do, and None where it goes the ordinary way."""
+
+        def record(connection: Connection, batch: Batch, seconds: float) -> Job:
+            bound = self._catalog.bind(connection)
+            before = self._take(bound, stored, physical, current, plan, is_clean=True, waits=False)
+            counts = Counts(selected=batch.selected, deleted=batch.deleted, batches=1)
+            spent = Spent(
+                lasted=seconds, worked=seconds, locked=seconds - batch.read_seconds, counts=counts, tasks=1, finished=1
+            )
+            # The database's time, without asking for it once more.
+            now = plan.cutoff + timedelta(seconds=seconds)
+            ended = self._recorded(bound, stored, physical, plan, spent, now=now, counts=counts)
+            self._held_before[ended.id] = before.held
+            return ended
+
+        (span,) = plan.ranges
+        try:
+            done = at_once.run(plan.target, span, plan.most, record)
+        except JobExists:
+            with self._engine.connection() as connection:
+                return Begun(job=self._active(connection, physical))
+        if done is None or done.job is None:
+            return done
+        job = done.job
+        if done.batch.armed is not None and done.batch.armed != plan.target.armed:
+            self.renew_armed(stored, done.batch.armed, known=plan.target.armed)
+        if physical.blocked is not None:
+            self._tell_unblocked(job.table, physical, plan.cutoff)
+        self.listener.job_created(job)
+        at_once.tell(done, job, str(stored.table) if stored.policy.label_metrics else None)
+        self.announce_end(job)
+        at_once.rest(done, job)
+        return Begun(job=job)
 
     def _create(
         self,
@@ -162,30 +230,11 @@ class JobKeeper(Describer):
         claims: bool,
     ) -> Begun:
         # The policy's row before its tables', as in everything else that locks both: no two wait for each other.
-        if ends_grace and stored.grace_until is not None:
+        if ends_grace:
             policies.end_grace(connection, stored.id)
-        if not policies.is_current(connection, stored):
-            raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
-        due = next_run(stored.policy, current, after=plan.cutoff)
-        if not policies.take_table(connection, physical, due, is_clean=not plan.ranges):
-            raise JobExists(f"another worker has taken table {stored.table}")
-        before = stored_jobs.before(connection, physical.id)
-        name, shape = physical.name_in(stored.table), fingerprint(plan.declared)
+        before = self._take(connection, stored, physical, current, plan, is_clean=not plan.ranges)
         if not plan.ranges:
-            now = self._engine.now(connection)
-            ended = new_jobs.record_job(
-                connection,
-                table_id=physical.id,
-                stored=stored,
-                name=name,
-                status=JobStatus.FINISHED,
-                cutoff=plan.cutoff,
-                path=plan.target.path,
-                fingerprint=shape,
-                summary=Spent().summary(since=plan.cutoff, now=now),
-                now=now,
-                owner=self._owner,
-            )
+            ended = self._recorded(connection, stored, physical, plan, Spent(), now=self._engine.now(connection))
             self._held_before[ended.id] = before.held
             return Begun(job=ended)
         late = self._lateness(stored, before, plan.cutoff, physical.clean_at)
@@ -193,10 +242,10 @@ class JobKeeper(Describer):
             connection,
             table_id=physical.id,
             stored=stored,
-            name=name,
+            name=physical.name_in(stored.table),
             cutoff=plan.cutoff,
             path=plan.target.path,
-            fingerprint=shape,
+            fingerprint=fingerprint(plan.declared),
             ranges=plan.ranges,
             now=plan.cutoff,
             owner=self._owner,
@@ -207,6 +256,52 @@ class JobKeeper(Describer):
         planned = Planned(job=made.job, stored=stored, physical=physical, behind=late, target=plan.target)
         self._planned[made.job.id] = planned, monotonic() + DESCRIBED_SECONDS
         return Begun(job=made.job, task=made.task)
+
+    def _take(
+        self,
+        connection: Connection,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        current: Settings,
+        plan: _Plan,
+        *,
+        is_clean: bool,
+        waits: bool = True,
+    ) -> Before:
+        """The table, for a new job. Raises JobExists where another worker has it, or the plan is none any more."""
+        if not policies.is_current(connection, stored, waits=waits):
+            raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
+        due = next_run(stored.policy, current, after=plan.cutoff)
+        if not policies.take_table(connection, physical, due, is_clean=is_clean):
+            raise JobExists(f"another worker has taken table {stored.table}")
+        return stored_jobs.before(connection, physical.id)
+
+    def _recorded(
+        self,
+        connection: Connection,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        plan: _Plan,
+        spent: Spent,
+        *,
+        now: datetime,
+        counts: Counts | None = None,
+    ) -> Job:
+        """A job that ends as it begins."""
+        return new_jobs.record_job(
+            connection,
+            table_id=physical.id,
+            stored=stored,
+            name=physical.name_in(stored.table),
+            status=JobStatus.FINISHED,
+            cutoff=plan.cutoff,
+            path=plan.target.path,
+            fingerprint=fingerprint(plan.declared),
+            summary=spent.summary(since=plan.cutoff, now=now),
+            now=now,
+            owner=self._owner,
+            counts=counts,
+        )
 
     def _tell_unblocked(self, name: TableName, physical: PhysicalTable, now: datetime) -> None:
         assert physical.blocked is not None
@@ -403,7 +498,8 @@ class JobKeeper(Describer):
             return self._finish(connection, job, verdict.status, verdict.reason, now)
         return None
 
-    def _plan(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable) -> _Plan:
+    def _plan(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, most: int) -> _Plan:
+        """A table of at `most` so many rows is not looked into: its one batch is the look."""
         with self._engine.one_look(connection):
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
@@ -411,11 +507,13 @@ class JobKeeper(Describer):
             cutoff = self._engine.now(connection)
             refuse_cascade(self._catalog, connection, self.declared(connection, stored).table, cutoff)
             target = self._engine.target(connection, declared, cutoff, armed=armed)
-            rows = self._engine.estimate_rows(connection, declared.table)
+            rows = self._engine.planned_rows(connection, target)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
-            ranges = self._engine.split(connection, target, pieces)
-            return _Plan(declared=declared, target=target, cutoff=cutoff, ranges=ranges)
+            ranges = self._engine.split(connection, target, pieces, looks=rows > most)
+            if rows > most or len(ranges) != 1:
+                most = 0
+            return _Plan(declared=declared, target=target, cutoff=cutoff, ranges=ranges, most=most)
 
     def look_again(self) -> None:
         """Forget what tables looked like, and the jobs of the last round."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from random import random
 from time import monotonic
 from typing import Protocol
@@ -24,6 +25,7 @@ from lapse.model.policy import PAUSED_BY_POLICY
 from lapse.model.settings import AUTO, Settings
 from lapse.model.table import TableName
 from lapse.runner import ledger
+from lapse.runner.atonce import AtOnce
 from lapse.runner.clockwatch import ClockWatch
 from lapse.runner.comments import CommentProblem, CommentReader
 from lapse.runner.events import Held, HeldKind
@@ -118,6 +120,7 @@ class _Round:
     began: float
     claims: bool = False
     hands: Hands | None = None
+    at_once: AtOnce | None = None
 
     def claims_of(self, due: Sequence[PhysicalTable]) -> bool:
         """Is the task of one of these tables begun with at once?"""
@@ -199,12 +202,13 @@ class Scheduler:
         patient: bool = False,
         claims: bool = False,
         hands: Hands | None = None,
+        at_once: AtOnce | None = None,
     ) -> Tick:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not.
 
         What goes wrong for one table is that table's alone: the others are settled and get their jobs. With `claims`
         the caller begins at once with what there is to do, where that is one task. `hands` take such tasks of a
-        patient round while it goes on.
+        patient round while it goes on. Small jobs are done `at_once`.
         """
         self._keeper.look_again()
         engine = self._catalog.engine
@@ -240,6 +244,7 @@ class Scheduler:
             began=at,
             claims=claims and current.running_tasks == AUTO,
             hands=hands if current.running_tasks == AUTO else None,
+            at_once=at_once if current.running_tasks == AUTO else None,
         )
         jobs = self._settle(active, round_)
         claimed: Task | None = None
@@ -388,7 +393,8 @@ class Scheduler:
                     physical,
                     round_.settings,
                     ends_grace=not round_.patient,
-                    claims=round_.claims_of(due),
+                    claims=partial(round_.claims_of, due),
+                    at_once=round_.at_once,
                 )
             except DatabaseUnavailable:
                 raise

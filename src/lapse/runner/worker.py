@@ -27,6 +27,7 @@ from lapse.model.ledger_keys import Secret
 from lapse.model.settings import AUTO, Settings
 from lapse.model.table import TableName
 from lapse.runner import ledger
+from lapse.runner.atonce import AtOnce
 from lapse.runner.comments import CommentProblem
 from lapse.runner.controller import Controller
 from lapse.runner.events import Listener, NullListener
@@ -189,6 +190,14 @@ class Worker:
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
         self._handover, self._serves = _Handover(self._stop), False
+        self._at_once = AtOnce(
+            catalog,
+            self.controller,
+            self._listener,
+            stop=self._stop,
+            has_room=self._has_room,
+            slot=lambda: self._slots,
+        )
         self._outage = Outage()
         self._failures, self._checked_at, self._reclaiming = 0, monotonic(), False
         self._locks = LockWatch(self._listener, self._engine.clock)
@@ -221,7 +230,9 @@ class Worker:
         self.start_services()
         try:
             self._when_free(lambda: self._exports.finish(only))
-            tick = self._when_free(lambda: self._scheduler.run_once(only=only, claims=only is not None))
+            tick = self._when_free(
+                lambda: self._scheduler.run_once(only=only, claims=only is not None, at_once=self._at_once)
+            )
             ended = tuple(self._work_until_done(list(tick.jobs), tick))
             exports = self._when_free(lambda: self._exports.finish(only))
             reclaimed = self._reclaim(RECLAIM_SECONDS)
@@ -276,7 +287,8 @@ class Worker:
                 if monotonic() - self._checked_at >= VERSION_SECONDS:
                     self._catalog.check_again()
                     self._checked_at = monotonic()
-                tick = self._scheduler.run_once(patient=True, hands=self._handover if self._serves else None)
+                hands = self._handover if self._serves else None
+                tick = self._scheduler.run_once(patient=True, hands=hands, at_once=self._at_once)
                 self._reclaiming = bool(self._reclaim(RECLAIM_TICK_SECONDS))
                 ledger.seal_soon(self._catalog)
                 self._go_by(tick.settings)
@@ -475,6 +487,10 @@ class Worker:
             log.exception("a task thread met an error and goes on")
         self._listener.service_failed("task")
         return False
+
+    def _has_room(self) -> bool:
+        """May a batch run beside the tasks of this process?"""
+        return self.may_work(len(self._supervisor.running()))
 
     def may_work(self, number: int) -> bool:
         """May one more task run beside `number` others of this process?"""

@@ -586,9 +586,9 @@ class MysqlEngine(Engine):
         return super().covered(numbers, None if cursor is None else keys.leading_number(cursor) or "")
 
     @looking
-    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+    def split(self, connection: Connection, target: Target, pieces: int, *, looks: bool = True) -> list[KeyRange]:
         walk = partial(self._walk, connection, target.declared.table)
-        return split.ranges(connection, target, pieces, walk, self._reader(connection, target.declared))
+        return split.ranges(connection, target, pieces, walk, self._reader(connection, target.declared), looks=looks)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table

@@ -53,14 +53,20 @@ class Stretch:
 
 
 def ranges(
-    connection: Connection, target: Target, pieces: int, walk: Callable[[], Walk], reader: Reader | None = None
+    connection: Connection,
+    target: Target,
+    pieces: int,
+    walk: Callable[[], Walk],
+    reader: Reader | None = None,
+    *,
+    looks: bool = True,
 ) -> list[KeyRange]:
     """`walk` is the way along the table's key, asked for only where it is needed; `reader` looks on a replica."""
     if isinstance(target.declared.expression, Null):
         return []
     if target.path.kind is not PathKind.PHYSICAL:
         return [KeyRange()]
-    if _finds_nothing(connection, target, reader):
+    if looks and _finds_nothing(connection, target, reader):
         return []
     return key_ranges(connection, target.declared.table.name, walk(), pieces)
 

@@ -196,19 +196,17 @@ def _mark(marks: str, partition: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFacts:
-    """Of a physical table: its function, if this role may execute it, what matters for deleting, and its size."""
+    """Of a physical table: its function, if this role may execute it, and what matters for deleting."""
 
     function: BatchFunction | None
     heap: Heap
-    blocks: int
 
 
 def facts(connection: Connection, declared: BoundPolicy) -> TableFacts:
     """In one message. Raises as `find` does."""
     name = declared.table.name
     heap, functions = inspect.together(connection, inspect.heap_query(name), _query(name, _expiry(declared)))
-    shape = inspect.heap_of(name, heap)
-    return TableFacts(function=_function_of(name, functions), heap=shape, blocks=shape.blocks)
+    return TableFacts(function=_function_of(name, functions), heap=inspect.heap_of(name, heap))
 
 
 def _expiry(declared: BoundPolicy) -> str:
@@ -216,13 +214,9 @@ def _expiry(declared: BoundPolicy) -> str:
     return literal(condition.template(declared).instant)
 
 
-def require(
-    connection: Connection, declared: BoundPolicy, known: TableFacts | None = None
-) -> tuple[BatchFunction, Heap]:
-    """The function of a physical table, and what matters for deleting there; `known` was asked a moment ago."""
-    table = declared.table
-    asked = known or facts(connection, declared)
-    found, shape = asked.function, asked.heap
+def require(declared: BoundPolicy, known: TableFacts) -> tuple[BatchFunction, Heap]:
+    """The function of a physical table, and what matters for deleting there."""
+    table, found, shape = declared.table, known.function, known.heap
     if found is None:
         raise Blocked(
             BlockCode.PRIVILEGE,

@@ -591,15 +591,25 @@ class PostgresEngine(Engine):
         """Ranges count blocks; a cursor has the line in its block, too."""
         return super().covered(span, None if cursor is None else cursor.partition(",")[0])
 
-    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
+    def planned_rows(self, connection: Connection, target: Target) -> int:
+        return self._facts_of(connection, target).heap.rows
+
+    def split(self, connection: Connection, target: Target, pieces: int, *, looks: bool = True) -> list[KeyRange]:
         if split.is_whole(target):
             return [KeyRange()]
         with self._reading(connection):
-            known = calling.facts(connection, target.declared)
-            elsewhere = self._reader(target.declared) is not None
-            found = split.ranges(connection, target, pieces, known, elsewhere=elsewhere)
-        self._facts = known, target.declared, monotonic() + FACTS_SECONDS
-        return found
+            # Where tasks look at a standby, the primary is not looked through.
+            looks = looks and self._reader(target.declared) is None
+            return split.ranges(connection, target, pieces, self._facts_of(connection, target), looks=looks)
+
+    def _facts_of(self, connection: Connection, target: Target) -> calling.TableFacts:
+        """As they were a moment ago: the plan of a job and its first task ask once."""
+        known, of, until = self._facts
+        if known is None or of is not target.declared or monotonic() > until:
+            with self._reading(connection):
+                known = calling.facts(connection, target.declared)
+            self._facts = known, target.declared, monotonic() + FACTS_SECONDS
+        return known
 
     def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
         return ledger_keys.asked(connection, table, values)
@@ -609,11 +619,8 @@ class PostgresEngine(Engine):
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table, path = target.declared.table, target.path
-        known, of, until = self._facts
-        if of is not target.declared or monotonic() > until:
-            known = None
         with self.connection() as connection:
-            found, heap = calling.require(connection, target.declared, known)
+            found, heap = calling.require(target.declared, self._facts_of(connection, target))
         work = Work(
             table=table,
             function=found,

@@ -316,6 +316,11 @@ class Heap:
     is_decoded: bool
     holding: list[int]
 
+    @property
+    def rows(self) -> int:
+        """As the planner guesses it: density times the size now."""
+        return int(self.rows_per_block * self.blocks)
+
 
 DENSITY = """
     CASE WHEN c.relpages > 0 AND c.reltuples > 0 THEN c.reltuples / c.relpages

@@ -259,8 +259,8 @@ class SqliteEngine(Engine):
     def footprints(self, connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
         return forecast.footprints(connection, names)
 
-    def split(self, connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-        return split.ranges(connection, target, pieces)
+    def split(self, connection: Connection, target: Target, pieces: int, *, looks: bool = True) -> list[KeyRange]:
+        return split.ranges(connection, target, pieces, looks=looks)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         with self.connection() as connection:

@@ -13,8 +13,8 @@ from lapse.engines.sqlite.names import quote
 from lapse.model.job import KeyRange, PathKind
 
 
-def ranges(connection: Connection, target: Target, pieces: int) -> list[KeyRange]:
-    if target.path.kind is PathKind.PHYSICAL and _finds_nothing(connection, target):
+def ranges(connection: Connection, target: Target, pieces: int, *, looks: bool) -> list[KeyRange]:
+    if looks and target.path.kind is PathKind.PHYSICAL and _finds_nothing(connection, target):
         return []
     table = target.declared.table
     name = quote(table.name.name)
