@@ -94,7 +94,9 @@ def test_a_run_of_a_small_table_is_a_few_statements(h: Harness) -> None:
 def test_a_job_and_its_task_are_written_three_times(h: Harness) -> None:
     """When they are created, with the batch, and at their end: never for a claim, nor to be read back."""
     _small(h)
-    h.insert((1, h.at(days=-3)))
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 2)")
+    h.run()
+    h.insert((1, h.at(days=-3)), *((number, h.at()) for number in range(2, 10)))
     with watched(h.db) as small:
         assert h.db.run("events").deleted == 1
     writes = [verb for each in small.statements if (verb := _write_to(each, "lapse_task"))]
