@@ -15,10 +15,10 @@ from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 
 MOST = {
-    "postgres": (35, 29, 10),
+    "postgres": (20, 22, 8),
     # It asks more about a table that was made, or a server that was started, a moment ago.
-    "mysql": (66, 52, 11),
-    "sqlite": (50, 28, 10),
+    "mysql": (57, 43, 11),
+    "sqlite": (40, 27, 8),
 }
 """Statements of a run that deletes ten rows, of one that finds nothing, and connections that the first one takes."""
 
