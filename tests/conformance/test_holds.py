@@ -161,7 +161,7 @@ def test_what_was_planned_before_the_hold_is_never_begun(h: Harness, monkeypatch
     # A worker that may do no more than call the table's function cannot even plan it: the function knows of the hold.
     with suppress(Blocked, NotPermitted):
         assert worker._keeper.create(before, physical, tick.settings) is None
-        monkeypatch.setattr(policies, "is_current", lambda *_: True)
+        monkeypatch.setattr(policies, "is_current", lambda *_, **__: True)
         made = worker._keeper.create(before, physical, tick.settings)
         assert made is not None
         assert worker.work_once() is None

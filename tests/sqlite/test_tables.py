@@ -155,7 +155,9 @@ def test_journal_modes(h: Harness, mode: str) -> None:
     h.insert(*((i, h.at(days=-2)) for i in range(500)))
     h.run()
     assert h.ids() == []
-    h.insert((1, h.at()))
+    # More rows than one batch may take.
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 1)")
+    h.insert((1, h.at()), (2, h.at()))
     # Without a write-ahead log a long look would hold writers up.
     assert h.run_one().tasks_total == (0 if mode == "wal" else 1)
 

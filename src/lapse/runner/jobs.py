@@ -193,8 +193,9 @@ class JobKeeper(Describer):
             spent = Spent(
                 lasted=seconds, worked=seconds, locked=seconds - batch.read_seconds, counts=counts, tasks=1, finished=1
             )
+            clock = self._engine.clock
             # The database's time, without asking for it once more.
-            now = plan.cutoff + timedelta(seconds=seconds)
+            now = plan.cutoff + timedelta(seconds=seconds) if clock is None else clock.now()
             ended = self._recorded(bound, stored, physical, plan, spent, now=now, counts=counts)
             self._held_before[ended.id] = before.held
             return ended

@@ -40,7 +40,7 @@ def test_a_worker_tells_it_once_and_goes_on(
         worker = database.worker()
         real, rounds = worker._scheduler.run_once, iter(range(100))
 
-        def sometimes(*, patient: bool, hands: object = None) -> object:
+        def sometimes(*, patient: bool, **_: object) -> object:
             number = next(rounds)
             if number < 6:
                 raise DatabaseUnavailable("the server closed the connection")

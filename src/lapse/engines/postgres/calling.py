@@ -27,8 +27,9 @@ from lapse.errors import Blocked, Drift, NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.table import TableName
 
-CLEAR_LOCK_TIMEOUT = "; SET LOCAL lock_timeout = 0"
-"""Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit."""
+CHECKPOINT_LOCKS = "; SET LOCAL lock_timeout = '1s'"
+"""Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit, but no longer
+than that, as the rows of the batch are locked meanwhile."""
 
 _FIND = """
     SELECT c.oid AS part, p.oid AS function, pg_catalog.quote_ident(n.nspname) AS schema, p.proname AS name,

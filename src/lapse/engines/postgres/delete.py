@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Deleter
 from lapse.engines.postgres import origin
-from lapse.engines.postgres.calling import CLEAR_LOCK_TIMEOUT, BatchFunction
+from lapse.engines.postgres.calling import CHECKPOINT_LOCKS, BatchFunction
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
 from lapse.engines.postgres.replicas import Reader
@@ -215,7 +215,7 @@ class PostgresDeleter(InterruptibleDeleter):
         return replace(batch, locked_seconds=seconds)
 
     def _asked(self, connection: Connection, call: str, *, begin: str = "") -> Seen:
-        return Seen(**self._work.function.call(connection, call, begin=begin, then=CLEAR_LOCK_TIMEOUT))
+        return Seen(**self._work.function.call(connection, call, begin=begin, then=CHECKPOINT_LOCKS))
 
     def _begin(self, lock_ms: int, **settings: str) -> str:
         """What opens a transaction, to be said in the message of its call."""
