@@ -78,7 +78,7 @@ def test_a_forgotten_snapshot_holds_nothing(store: Store, clock: ManualClock) ->
 
 def test_a_purge_does_not_wait_for_a_forgotten_snapshot_that_is_collected_meanwhile(store: Store) -> None:
     """Wherever in the look at open snapshots the garbage collection runs that closes one."""
-    state, before = store._inner.state, gc.get_threshold()  # type: ignore[attr-defined]
+    state, before = store._inner.state, gc.get_threshold()
     try:
         for allocations in range(1, 20):
             gc.disable()

@@ -1,6 +1,6 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
-It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.sync.Direct` runs them
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.runner.Direct` runs them
 where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 """
 
@@ -135,12 +135,11 @@ class AsyncStore(AsyncReader):
 
     # Opening and closing
 
-    async def start(self, *, is_new: bool, mark_ms: int = 0) -> None:
+    async def start(self, *, is_new: bool) -> None:
         """Take over what the store has noted, and note that it is open. The format is noted last: a store that has it
         has everything else."""
         state, options, now_ms = self.state, self.state.options, self.state.clock.now_ms()
         notes: dict[bytes, bytes] = {}
-        state.mark_ms = now_ms if is_new or options.trust_clock else mark_ms
         if is_new:
             state.written = Written(base_ms=now_ms)
             notes[stored.UNITS_KEY] = pack_units([EMPTY])
@@ -151,6 +150,7 @@ class AsyncStore(AsyncReader):
             state.written = read_written(await self.meta_value(stored.WRITTEN_KEY), base_ms=now_ms)
             notes[stored.WRITTEN_KEY] = b""
         if is_new or options.trust_clock:
+            state.mark_ms = now_ms
             notes[stored.MARK_KEY] = stored.pack_mark(now_ms)
         if options.sets_default:
             state.default = options.default
@@ -196,7 +196,7 @@ class AsyncStore(AsyncReader):
         default = self.state.default
         if default is None:
             return None
-        return str(default) if default.millis is None else default.interval.timedelta
+        return str(default) if default.is_calendar else default.timedelta
 
     @property
     def clock(self) -> StoreClock:
@@ -322,7 +322,7 @@ class AsyncStore(AsyncReader):
         function = self.state.merge_function()
         check_value(operand)
         ttl = plain_ttl(ttl)
-        self.state.check_ttl(ttl)
+        self.state.expiry_ms(ttl, self.state.clock.now_ms())  # before the function is called
         while True:
             found = await self._live_row(key, self.state.clock.now_ms())
             value = check_value(await self.call(function, None if found is None else found.value, operand))
@@ -361,8 +361,10 @@ class AsyncStore(AsyncReader):
         await self.flush()
 
     async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
+        return await self.purge_within(Budget(**limits))
+
+    async def purge_within(self, budget: Budget) -> PurgeResult:
         self.state.check_writable()
-        budget = Budget(**limits)
         try:
             async with self.purge_gate.alone():
                 result = await self.new_purge(budget).run()

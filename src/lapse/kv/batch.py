@@ -29,7 +29,8 @@ class AsyncBatch(AsyncBlock):
         if type(ttl) not in PLAIN_TTLS:
             ttl = plain_ttl(ttl)
         if ttl not in self._ttls:
-            self._store.state.check_ttl(ttl)
+            state = self._store.state
+            state.expiry_ms(ttl, state.clock.now_ms())  # one that cannot be is refused here, not at the commit
             self._ttls.add(ttl)
         self._writes[key] = (key, value, ttl)
 

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from lapse.errors import InvalidValue, StoreError, StoreTooNew
-from lapse.kv.ttl import Duration, read_duration
+from lapse.kv.ttl import read_duration
 from lapse.kv.values import PurgeRecord, PurgeResult
+from lapse.model.interval import Interval
 
 FORMAT_VERSION = 3
 """Rows are those of version 2. Units of purging know more, and there are no time buckets."""
@@ -74,11 +75,11 @@ def read_format(raw: bytes) -> StoreFormat:
         raise StoreError(f"the store's format record cannot be read: {raw[:80]!r}") from None
 
 
-def pack_default(default: Duration | None) -> bytes:
+def pack_default(default: Interval | None) -> bytes:
     return b"" if default is None else str(default).encode()
 
 
-def read_default(raw: bytes | None) -> Duration | None:
+def read_default(raw: bytes | None) -> Interval | None:
     try:
         return read_duration(raw.decode(), name="default_ttl") if raw else None
     except (InvalidValue, UnicodeDecodeError) as error:

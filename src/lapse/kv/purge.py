@@ -36,7 +36,7 @@ class Purge(ABC):
         self.state = store.state
         self.budget = budget
         self.is_over = budget.is_over
-        self.physical = budget.is_physical
+        self.physical = budget.within is not None
         self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
         """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()

@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
-from lapse.kv.abc import Store
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
 from lapse.kv.options import Budget, DurationLike, PurgeLimits
+from lapse.kv.sync import Store
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
@@ -57,7 +57,7 @@ class PurgerConfig:
 
     @property
     def every_s(self) -> float:
-        return read_duration(self.every, name="every").interval.approximate_seconds
+        return read_duration(self.every, name="every").approximate_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,8 @@ import pytest
 
 import lapse.kv
 from lapse.errors import StoreClosed
+from lapse.kv.runner import Runner
 from lapse.kv.slatedb.store import Gate, Passage
-from lapse.kv.sync import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import repeat
 from operator import add
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from lapse.errors import LapseError
 from lapse.kv import format as stored
@@ -29,14 +29,14 @@ from lapse.kv.keys import (
     check_value,
     take_rows,
 )
-from lapse.kv.options import Budget, MergeFunction, PurgeLimits
+from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import Chunks
 from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
 from lapse.kv.rocksdb.engine import Pin, PinnedRows, RangeCursor, load
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
+from lapse.kv.runner import Direct
 from lapse.kv.state import Stamp, State
-from lapse.kv.sync import Direct
 from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
 from lapse.kv.units import Group, Written
 from lapse.kv.values import Census, PurgeResult
@@ -229,8 +229,8 @@ class RocksStore(AsyncStore):
                 self.state.mark_ms = max(now_ms, self.state.mark_ms)
                 self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
 
-    async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
-        return await self._aside(super().purge(**limits))
+    async def purge_within(self, budget: Budget) -> PurgeResult:
+        return await self._aside(super().purge_within(budget))
 
     async def count(self) -> Census:
         return await self._aside(super().count())
