@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
-from weakref import WeakSet
 
 from lapse.errors import Unsupported
 from lapse.kv import format as stored
@@ -20,7 +19,7 @@ from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
 from lapse.kv.keys import EVERYTHING, NO_ROWS, CheckedRows, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, Views
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, plain_ttl, read_default
@@ -57,7 +56,7 @@ class AsyncStore(AsyncReader):
         self.handle = handle
         self.gate = gate
         self.purge_gate = purge_gate
-        self.views: WeakSet[View] = WeakSet()
+        self.views = Views()
 
     # What an engine does
 
@@ -169,7 +168,7 @@ class AsyncStore(AsyncReader):
             return
         state.closed = True
         state.stamps.clear()
-        for view in list(self.views):
+        for view in self.views:
             view.release()
         try:
             if not state.options.read_only and not state.overdue:
@@ -212,6 +211,14 @@ class AsyncStore(AsyncReader):
             now_ms = self.read_ms()
             return AsyncSnapshot(self, await self.pin(), now_ms)
 
+    def open_snapshots(self) -> list[AsyncSnapshot]:
+        return [view for view in self.views if isinstance(view, AsyncSnapshot)]
+
+    def cutoff_ms(self) -> tuple[int, int]:
+        """What a purge may remove, rows that are expired for the oldest open snapshot or transaction too; and now."""
+        now_ms = self.state.clock.now_ms()
+        return min([now_ms, *(snapshot.opened_ms for snapshot in self.open_snapshots())]), now_ms
+
     async def transaction(self) -> AsyncTransaction:
         raise Unsupported(
             "RocksDB's Python binding has no transactions",
@@ -236,7 +243,7 @@ class AsyncStore(AsyncReader):
             paused=await self.paused(),
             counted=count,
             bytes=await self.size(),
-            open_snapshots=state.open_readers,
+            open_snapshots=len(self.open_snapshots()),
             clock_mark=from_millis(max(state.mark_ms, 0)),
             last_purge=await self._last_purge(),
         )

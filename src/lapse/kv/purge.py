@@ -37,7 +37,7 @@ class Purge(ABC):
         self.budget = budget
         self.is_over = budget.is_over
         self.physical = budget.within is not None
-        self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
+        self.cutoff_ms, self.now_ms = store.cutoff_ms()
         """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 
 from lapse.errors import DatabaseUnavailable, Refused, StoreClosed, Unsupported
 from lapse.kv.clock import StoreClock, end_of
@@ -46,7 +45,6 @@ class State:
         self.stamps: dict[TtlLike, Stamp] = {}
         """Those of the present millisecond: a TTL is read once, and its header made once a millisecond."""
         self.clock.on_advance = self.stamps.clear
-        self._read_times: dict[object, int] = {}
 
     def resume(self, format: StoreFormat, mark_ms: int) -> None:
         """Go on where the last process that had the store open was, unless this one may not."""
@@ -113,21 +111,3 @@ class State:
         if self.options.merge is None:
             raise Unsupported("this store has no merge function", hint="open it with merge=function")
         return self.options.merge
-
-    # Snapshots
-
-    def reader_opened(self, read_ms: int) -> Callable[[], object]:
-        """Returns what is to be called when it is closed. A garbage collection may do so at any moment, in any thread:
-        it takes no lock, which the same thread could hold."""
-        reader = object()
-        self._read_times[reader] = read_ms
-        return partial(self._read_times.pop, reader, None)
-
-    @property
-    def open_readers(self) -> int:
-        return len(self._read_times)
-
-    def cutoff_ms(self) -> tuple[int, int]:
-        """What a purge may remove, rows that are expired for the oldest open snapshot or transaction too; and now."""
-        now_ms = self.clock.now_ms()
-        return min([now_ms, *self._read_times.copy().values()]), now_ms

@@ -73,7 +73,7 @@ class Reader(Block):
     ) -> Iterator[RawRow]:
         """Rows of `[start, end)` that begin with `prefix`, in key order, as they were when the scan began."""
         run = self._runner.run
-        scan = self._inner.scan(start, end, prefix=prefix, limit=limit, include_expired=include_expired)
+        scan = self._inner.open_scan(start, end, prefix, limit, include_expired)
         first = run(scan.fill())  # now, not at the first row: this is when the scan begins
 
         def chunks(rows: Iterator[RawRow] | None) -> Iterator[Iterator[RawRow]]:

@@ -66,7 +66,7 @@ class SlatePurge(Purge):
         self._others = await self._collect()
 
     def why_kept(self) -> str | None:
-        if self.store.state.open_readers:
+        if self.store.open_snapshots():
             return "open snapshots or transactions keep them"
         if self._has_scans():
             return "an open scan keeps them"
@@ -107,7 +107,7 @@ class SlatePurge(Purge):
         return others
 
     def _has_scans(self) -> bool:
-        return any(isinstance(view, Scan) and view.is_open for view in list(self.store.views))
+        return any(isinstance(view, Scan) for view in self.store.views)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
