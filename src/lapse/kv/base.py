@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -19,7 +19,7 @@ from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
 from lapse.kv.keys import EVERYTHING, NO_ROWS, CheckedRows, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, Views
+from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, RawRow, Views
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, plain_ttl, read_default
@@ -47,6 +47,8 @@ class AsyncStore(AsyncReader):
     """How far the clock moves before its mark is saved again: what a crash can forget of the time."""
     purge_batch_rows: int
     """Rows that a purge removes in one step, some milliseconds: what a writer may have to wait for."""
+    lock: AbstractContextManager[object] = nullcontext()
+    """For what must not wait and may be called in several threads."""
     in_loop = False
     """Whether asyncio runs its coroutines."""
 
@@ -64,7 +66,8 @@ class AsyncStore(AsyncReader):
     def fetch_from(self, handle: Any, key: bytes) -> Awaitable[bytes | None]: ...
 
     @abstractmethod
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
+        """Those of them that exist, as they are stored."""
 
     @abstractmethod
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks: ...
@@ -124,10 +127,6 @@ class AsyncStore(AsyncReader):
 
     def unpin(self, handle: Any) -> None:
         """A snapshot has ended."""
-
-    def restore_written(self, written: Written) -> None:
-        """Called with what a purge has taken and not read."""
-        self.state.written.absorb(written)
 
     def estimated_rows(self) -> int | None:
         return None

@@ -5,9 +5,9 @@ A row is expired at every time `>=` its expiry. Expired rows are not returned by
 out; inside one the time stands still. The TTL of a row is the one of its latest write.
 
 `lapse.kv.aio` has the same for asyncio: classes of the same names with `Async` before them, whose methods are awaited
-(a scan's rows by `async for`; of a batch only `commit`), and whose scan begins with its first row. Those are what the
-engines implement, in `lapse.kv.base`. Here their coroutines are run by the caller; nothing else of the caller's runs in
-them, so a TTL is read as its own class and time zone say it before.
+(a scan's rows by `async for`; of a batch only `commit`), and whose scan begins with its first row at the latest. Those
+are what the engines implement, in `lapse.kv.base`. Here their coroutines are run in the caller's thread. Nothing else
+of the caller's runs in them: a TTL is read before, as its own class and time zone say it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from lapse.kv.keys import (
     take_rows,
 )
 from lapse.kv.options import Budget, MergeFunction
-from lapse.kv.reads import Chunks
+from lapse.kv.reads import Chunks, RawRow
 from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
 from lapse.kv.rocksdb.engine import Pin, PinnedRows, RangeCursor, load
 from lapse.kv.rocksdb.purge import RocksPurge
@@ -38,7 +38,7 @@ from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
 from lapse.kv.runner import Direct
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
-from lapse.kv.units import Group, Written
+from lapse.kv.units import Group
 from lapse.kv.values import Census, PurgeResult
 from lapse.kv.verify import total_bytes
 
@@ -73,6 +73,7 @@ class RocksStore(AsyncStore):
 
     mark_step_ms = 1_000
     purge_batch_rows = 1_000
+    lock: threading.RLock
 
     def __init__(self, *, state: State, database: Handle, meta_family: Handle, calls: Calls) -> None:
         self.lock = threading.RLock()
@@ -102,17 +103,15 @@ class RocksStore(AsyncStore):
         raw: bytes | None = handle.get(key)
         return raw
 
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found: list[bytes | None] = self.handle.get_many(list(keys))
-        return found
+    async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
+        found = zip(keys, self.handle.get_many(list(keys)), strict=True)
+        return [(key, raw) for key, raw in found if raw is not None]
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
         return PinnedRows(handle, keys) if isinstance(handle, Pin) else RangeCursor(self, keys)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
-        cursor = RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
-        cursor.open()
-        return cursor
+        return RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
 
     async def pin(self) -> Pin:
         return Pin(self.handle)
@@ -200,10 +199,6 @@ class RocksStore(AsyncStore):
 
     async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
         return function(existing, operand)
-
-    def restore_written(self, written: Written) -> None:
-        with self.lock:
-            super().restore_written(written)
 
     # Maintenance
 
