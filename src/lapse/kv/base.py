@@ -7,13 +7,12 @@ where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
@@ -30,6 +29,9 @@ from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 if TYPE_CHECKING:
     from lapse.kv.purge import Purge
     from lapse.kv.slatedb.store import AsyncTransaction
+
+
+T = TypeVar("T")
 
 
 class Gate(Protocol):
@@ -123,7 +125,14 @@ class AsyncStore(AsyncReader):
         """The engine's object for a snapshot."""
 
     @abstractmethod
+    async def transaction(self) -> AsyncTransaction: ...
+
+    @abstractmethod
     def new_purge(self, budget: Budget) -> Purge: ...
+
+    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await what takes long, where it holds no loop up."""
+        return await work
 
     def unpin(self, handle: Any) -> None:
         """A snapshot has ended."""
@@ -161,22 +170,26 @@ class AsyncStore(AsyncReader):
         await self.put_meta(notes)
 
     async def close(self) -> None:
+        await self.aside(self._close())
+
+    async def _close(self) -> None:
         """The engine is closed even if an earlier step fails: a store that is still locked cannot be opened again."""
         state = self.state
-        if state.closed:
-            return
-        state.closed = True
-        state.stamps.clear()
-        for view in self.views:
-            view.release()
-        try:
-            if not state.options.read_only and not state.overdue:
-                notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
-                if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
-                    notes[stored.WRITTEN_KEY] = state.written.to_bytes()
-                await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
-        finally:
-            await self.close_engine()
+        with self.lock:
+            if state.closed:
+                return
+            state.closed = True
+            state.stamps.clear()
+            for view in self.views:
+                view.release()
+            try:
+                if not state.options.read_only and not state.overdue:
+                    notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
+                    if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
+                        notes[stored.WRITTEN_KEY] = state.written.to_bytes()
+                    await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
+            finally:
+                await self.close_engine()
 
     @property
     def _names_its_owner(self) -> bool:
@@ -218,16 +231,10 @@ class AsyncStore(AsyncReader):
         now_ms = self.state.clock.now_ms()
         return min([now_ms, *(snapshot.opened_ms for snapshot in self.open_snapshots())]), now_ms
 
-    async def transaction(self) -> AsyncTransaction:
-        raise Unsupported(
-            "RocksDB's Python binding has no transactions",
-            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
-        )
-
     async def stats(self, *, count: bool = False) -> Stats:
         state = self.state
         state.check_open()
-        census = await self.count() if count else None
+        census = await self.aside(self.count()) if count else None
         if census is not None:
             state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return Stats(
@@ -249,7 +256,7 @@ class AsyncStore(AsyncReader):
 
     async def preview(self) -> Preview:
         self.state.check_open()
-        census = await self.count()
+        census = await self.aside(self.count())
         return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:
@@ -290,22 +297,19 @@ class AsyncStore(AsyncReader):
     ) -> int:
         self.state.check_writable()
         ttl = plain_ttl(ttl)
-        return await self.put_taken(take_rows(rows, ttl), ttl)
-
-    async def put_taken(self, rows: CheckedRows, ttl: TtlLike) -> int:
-        self.state.check_writable()
-        if rows.keys:
-            await self.write_all(rows, ttl)
-        return len(rows.keys)
+        return await self.write_all(take_rows(rows, ttl), ttl)
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()
         await self.write_all(NO_ROWS, deletes=[check_key(key)])
 
-    async def write_all(self, rows: CheckedRows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> None:
+    async def write_all(self, rows: CheckedRows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
+        """Returns how many rows."""
         async with self.gate.beside():
             self.state.check_writable()
-            await self.write(rows, ttl, deletes)
+            if rows.keys or deletes:
+                await self.write(rows, ttl, deletes)
+        return len(rows.keys)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         self.state.check_writable()
@@ -367,7 +371,7 @@ class AsyncStore(AsyncReader):
         await self.flush()
 
     async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
-        return await self.purge_within(Budget(**limits))
+        return await self.aside(self.purge_within(Budget(**limits)))
 
     async def purge_within(self, budget: Budget) -> PurgeResult:
         self.state.check_writable()
@@ -391,4 +395,4 @@ class AsyncStore(AsyncReader):
     async def flush(self) -> None:
         self.state.check_open()
         if not self.state.options.read_only:
-            await self.sync()
+            await self.aside(self.sync())

@@ -46,11 +46,10 @@ class AsyncBatch(AsyncBlock):
     async def commit(self) -> None:
         self._store.state.check_writable()
         writes = self._writes.values()
-        if writes:
-            deletes = [key for key, value, _ in writes if value is None]
-            puts = (write for write in writes if write[1] is not None) if deletes else writes
-            await self._store.write_all(take_rows(puts), deletes=deletes)
-            self._writes = {}
+        deletes = [key for key, value, _ in writes if value is None]
+        puts = (write for write in writes if write[1] is not None) if deletes else writes
+        await self._store.write_all(take_rows(puts), deletes=deletes)
+        self._writes = {}
 
     async def close(self) -> None:
         """Nothing was written, and nothing is lost."""

@@ -30,9 +30,7 @@ HISTORY_KEY = b"history"
 PAUSE_KEY = b"pause"
 OWNER_KEY = b"owner"
 """The process that has a store in a bucket open for writing; present only while it is open."""
-OWN_KEYS = frozenset({FORMAT_KEY, DEFAULT_TTL_KEY, MARK_KEY, BUCKETS_KEY, UNITS_KEY, PURGE_KEY, HEARTBEAT_KEY}) | {
-    *(WRITTEN_KEY, HISTORY_KEY, PAUSE_KEY, OWNER_KEY)
-}
+OWN_KEYS = frozenset(value for name, value in globals().items() if name.endswith("_KEY"))
 
 KEPT_PURGES = 100
 _RECORDED = {field.name for field in fields(PurgeRecord)} & {field.name for field in fields(PurgeResult)}

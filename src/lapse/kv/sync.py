@@ -166,7 +166,7 @@ class Store(Reader):
         written, after the last of them was taken from `rows`. Returns how many."""
         self._inner.state.check_writable()
         ttl = plain_ttl(ttl)
-        return self._runner.run(self._inner.put_taken(take_rows(rows, ttl), ttl))
+        return self._runner.run(self._inner.write_all(take_rows(rows, ttl), ttl))
 
     def delete(self, key: bytes) -> None:
         self._runner.run(self._inner.delete(key))

@@ -59,20 +59,16 @@ def options(rocksdict: Any, *, create: bool = False) -> Any:
     # The manifest names the first and last key of every table that ever was; a new one names those of today.
     result.set_max_manifest_file_size(1)
     result.add_compact_on_deletion_collector_factory(*_COMPACT_AFTER_DELETES)
-    result.set_block_based_table_factory(_blocks(rocksdict))
-    return result
-
-
-def _blocks(rocksdict: Any) -> Any:
-    """How rows lie in table files. It pays for the header that Lapse adds to every row: together these make a get and
-    a scan a tenth faster than with the engine's defaults and a miss twice as fast, for three bytes per row."""
+    # How rows lie in table files. It pays for the header that Lapse adds to every row: together these make a get and a
+    # scan a tenth faster than with the engine's defaults and a miss twice as fast, for three bytes per row.
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_bloom_filter(_FILTER_BITS, False)
     blocks.set_block_size(_BLOCK_BYTES)
     # Inside a block a get finds its row by hash, then in a run of rows this long.
     blocks.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
     blocks.set_block_restart_interval(_RESTART_ROWS)
-    return blocks
+    result.set_block_based_table_factory(blocks)
+    return result
 
 
 def open_database(url: StoreUrl, opened: Options, calls: Calls) -> Any:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import repeat
 from operator import add
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lapse.errors import LapseError
+from lapse.errors import LapseError, Unsupported
 from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.keys import (
@@ -39,8 +39,10 @@ from lapse.kv.runner import Direct
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
 from lapse.kv.units import Group
-from lapse.kv.values import Census, PurgeResult
 from lapse.kv.verify import total_bytes
+
+if TYPE_CHECKING:
+    from lapse.kv.slatedb.store import AsyncTransaction
 
 T = TypeVar("T")
 
@@ -118,6 +120,12 @@ class RocksStore(AsyncStore):
 
     def unpin(self, handle: Pin) -> None:
         handle.release()
+
+    async def transaction(self) -> AsyncTransaction:
+        raise Unsupported(
+            "RocksDB's Python binding has no transactions",
+            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
+        )
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = self.meta_family.get(name)
@@ -224,27 +232,11 @@ class RocksStore(AsyncStore):
                 self.state.mark_ms = max(now_ms, self.state.mark_ms)
                 self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
 
-    async def purge_within(self, budget: Budget) -> PurgeResult:
-        return await self._aside(super().purge_within(budget))
-
-    async def count(self) -> Census:
-        return await self._aside(super().count())
-
     async def sync(self) -> None:
-        await self._aside(self._sync_log())
-
-    async def _sync_log(self) -> None:
         with self.lock:
             self.handle.flush_wal(True)
 
-    async def close(self) -> None:
-        await self._aside(self._close())
-
-    async def _close(self) -> None:
-        with self.lock:
-            await super().close()
-
-    async def _aside(self, work: Coroutine[Any, Any, T]) -> T:
+    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
         if self.in_loop and asyncio._get_running_loop() is not None:
             return await asyncio.to_thread(Direct().run, work)
         return await work

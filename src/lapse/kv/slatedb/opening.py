@@ -172,7 +172,7 @@ async def _open_reader(place: Any, name: str, *, segmented: bool = False) -> tup
 
 
 async def _move(handle: Any, prefix: bytes) -> None:
-    source = Source(await handle.snapshot(), [EVERYTHING], prefix)
+    source = Source(await handle.snapshot(), EVERYTHING, prefix)
     while rows := await source.chunk():
         batch = engine.new_batch()
         for key, raw in rows:

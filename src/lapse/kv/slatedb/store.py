@@ -22,7 +22,6 @@ from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
 from lapse.kv.verify import total_bytes
 
 CHUNK_ROWS = 1_000
-_LAST_RESERVED = RESERVED + b"\xff" * 16
 _AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 
 
@@ -117,7 +116,7 @@ class SlateStore(AsyncStore):
         return [(key, raw) for key in keys if (raw := await self.fetch_from(self.handle, key)) is not None]
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
-        return Source(handle, [keys], self.prefix)
+        return Source(handle, keys, self.prefix)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
         return self.chunks_from(await self.handle.snapshot(), keys)
@@ -222,16 +221,15 @@ class SlateStore(AsyncStore):
 
 
 class Source:
-    """The rows of ranges, one after the other, without Lapse's own, with the prefix of their keys taken off."""
+    """The rows of a range without Lapse's own keys, with the prefix of their keys taken off."""
 
-    def __init__(self, handle: Any, ranges: list[KeyRange], prefix: bytes = b"") -> None:
+    def __init__(self, handle: Any, keys: KeyRange, prefix: bytes) -> None:
         self._handle = handle
-        self._ranges = [_behind(prefix, keys) for keys in ranges]
+        self._ranges = [_behind(prefix, keys)] if prefix else without_reserved(keys)
         self._skip = len(prefix)
         self._iterator: Any = None
 
     async def chunk(self) -> list[RawRow]:
-        """Lapse has fewer keys of its own than a chunk has rows, so only the last one of a range can be empty."""
         while self._ranges:
             if self._iterator is None:
                 start, end = self._ranges[0].start, self._ranges[0].end
@@ -240,21 +238,15 @@ class Source:
             found = await self._iterator.next_batch(CHUNK_ROWS)
             if len(found) < CHUNK_ROWS:
                 self._ranges, self._iterator = self._ranges[1:], None
-            if rows := self._rows(found):
-                return rows
+            if found:
+                skip = self._skip
+                return [(kv.key[skip:] if skip else kv.key, kv.value) for kv in found]
         return []
-
-    def _rows(self, found: list[Any]) -> list[RawRow]:
-        skip = self._skip
-        if skip:
-            return [(kv.key[skip:], kv.value) for kv in found]
-        if found and found[0].key <= _LAST_RESERVED:
-            return [(kv.key, kv.value) for kv in found if not kv.key.startswith(RESERVED)]
-        return [(kv.key, kv.value) for kv in found]
 
 
 def without_reserved(keys: KeyRange) -> list[KeyRange]:
-    """The range as up to two ranges around Lapse's own keys."""
+    """The range as up to two ranges around Lapse's own keys. For a transaction, to have read the heartbeat would be a
+    conflict with every purge."""
     below = KeyRange(start=keys.start, end=RESERVED if keys.end is None else min(keys.end, RESERVED))
     start = _AFTER_RESERVED if keys.start is None else max(keys.start, _AFTER_RESERVED)
     above = KeyRange(start=start, end=keys.end)
@@ -262,9 +254,7 @@ def without_reserved(keys: KeyRange) -> list[KeyRange]:
 
 
 def _behind(prefix: bytes, keys: KeyRange) -> KeyRange:
-    """The range as it lies behind a prefix, if there is one."""
-    if not prefix:
-        return keys
+    """The range as it lies behind a prefix."""
     end = prefix[:-1] + bytes([prefix[-1] + 1]) if keys.end is None else prefix + keys.end
     return KeyRange(start=prefix + (keys.start or b""), end=end)
 
@@ -295,10 +285,6 @@ class AsyncTransaction(AsyncSnapshot):
         value = check_value(await self.store.call(function, await self.get(key), operand))
         await self.put(key, value, ttl)
         return value
-
-    def chunks(self, keys: KeyRange) -> Chunks:
-        """Around Lapse's own keys: to have read the heartbeat would be a conflict with every purge."""
-        return super().chunks(keys) if self.store.prefix else Source(self.handle, without_reserved(keys))
 
     async def commit(self) -> None:
         self.read_ms()
