@@ -62,8 +62,9 @@ class _Opening:
         async with AsyncExitStack() as opened:
             opened.push_async_callback(reader.shutdown)
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
-            if raw is None:
-                await self._check_unfinished(reader)
+            if raw is None:  # without a row it is one whose creation was killed
+                if options.read_only or await Source(reader, EVERYTHING, b"").chunk():
+                    raise ForeignStore(f"{state.url} was not written by Lapse", hint="copy its rows to a new store")
             else:
                 mark_ms = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY)))
                 state.resume(stored.read_format(raw), mark_ms)
@@ -116,12 +117,6 @@ class _Opening:
 
     def _store(self, handle: Any, lock: ExitStack) -> SlateStore:
         return SlateStore(state=self.state, handle=handle, admin=self.admin, limit=self.limit, lock=lock)
-
-    async def _check_unfinished(self, reader: Any) -> None:
-        """A database without a single key: a process was killed while it created it."""
-        rows = await reader.scan(load().KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False))
-        if await rows.next_batch(1) or self.state.options.read_only:
-            raise ForeignStore(f"{self.state.url} was not written by Lapse", hint="copy its rows to a new store")
 
     def _check_engine_clock(self, tick_ms: int) -> None:
         """The engine keeps a mark of its own and would stall for ten seconds at the first write before it says so."""
