@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from lapse.errors import StoreClosed
@@ -67,12 +68,13 @@ class Runner:
                 self._callers.discard(caller)
                 self._has_ended.notify_all()
 
-    def _wait(self, future: LoopFuture | None, limit_s: float) -> BaseException | None:
+    def _wait(self, future: LoopFuture | None, limit_s: float | None) -> BaseException | None:
         """Returns what the coroutine is to be told: that there was no answer, or that the user has interrupted it."""
         told: BaseException | None = None
         try:
             self._turn.release()
-            told = None if future is None or future.is_over.acquire(timeout=limit_s) else TimeoutError()
+            if future is not None:
+                future.exception(limit_s)
         except BaseException as error:
             told = error
         while True:
@@ -92,11 +94,11 @@ class Runner:
 
 
 class Loop:
-    """What a coroutine that a Runner runs takes for its event loop. What is waited for is a lock: a thread of the
-    engine, a timer or another coroutine releases it."""
+    """What a coroutine that a Runner runs takes for its event loop. What it waits for is set by a thread of the engine,
+    a timer or another coroutine."""
 
-    limit_s: float = -1
-    """How long an answer may take; without an end where it is less than 0."""
+    limit_s: float | None = None
+    """How long an answer may take."""
 
     def create_future(self) -> LoopFuture:
         return LoopFuture()
@@ -124,36 +126,12 @@ class Loop:
         return future
 
 
-class LoopFuture:
-    def __init__(self) -> None:
-        self.is_over = threading.Lock()
-        self.is_over.acquire()
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def cancelled(self) -> bool:
-        return False
-
+class LoopFuture(Future[Any]):
     def cancel(self) -> bool:
         """What waited has gone; an answer that comes later is not looked at."""
         return False
 
-    def set_result(self, result: Any) -> None:
-        self._result = result
-        self._is_done = True
-        self.is_over.release()
-
-    def set_exception(self, error: BaseException) -> None:
-        self._error = error
-        self.set_result(None)
-
     def __await__(self) -> Generator[LoopFuture, None, Any]:
-        if not self._is_done:
+        if not self.done():
             yield self
-        if self._error is not None:
-            raise self._error
-        return self._result
+        return self.result()

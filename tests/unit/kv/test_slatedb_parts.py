@@ -77,7 +77,7 @@ class TestRunner:
             try:
                 await loop.create_future()
             finally:
-                loop.limit_s = -1
+                loop.limit_s = None
                 await asyncio.sleep(0.001)
                 log.append("put away")
 
