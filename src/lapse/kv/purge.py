@@ -15,7 +15,7 @@ from lapse.kv.keys import KeyRange
 from lapse.kv.options import Budget
 from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
 from lapse.kv.ttl import NEVER_MS, from_millis
-from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, read_units
+from lapse.kv.units import EMPTY, Unit, Units, Written, join, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
 from lapse.kv.verify import Sample
 
@@ -180,13 +180,13 @@ class Purge(ABC):
         return self.physical and unit.owed_ms <= self.cutoff_ms
 
     async def _sweep_unit(self, unit: Unit, end: bytes | None) -> list[Unit]:
-        store, builder, expired = self.store, UnitBuilder(unit), list[bytes]()
+        store, parts, expired = self.store, list[Unit](), list[bytes]()
         self.units_read += 1
         async with store.gate.alone():
             chunks = await store.chunks_now(KeyRange(start=unit.start or None, end=end))
             seen = store.version()  # behind that, which may save a mark
         while rows := await chunks.chunk():
-            expired += self.expired_of(rows, builder)
+            expired += self.expired_of(rows, parts)
             while len(expired) >= (most := self.budget.next_batch(store.purge_batch_rows)):
                 if self.budget.exhausted:
                     break
@@ -197,7 +197,7 @@ class Purge(ABC):
                 return [unit]
         if expired:
             await self._remove(expired, seen)
-        return builder.finish()
+        return [replace(part, owed_ms=unit.owed_ms) for part in parts or [EMPTY]]
 
     async def _remove(self, keys: list[bytes], seen: int) -> int:
         """Delete what is still expired: a row renewed since it was read stays. `seen` is the store's version if there
@@ -244,8 +244,9 @@ class Purge(ABC):
         self.unfinished = True
         self.reasons.append(why or self.budget.why_over)
 
-    def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
-        """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
+    def expired_of(self, rows: Sequence[tuple[bytes, bytes]], parts: list[Unit] | None = None) -> list[bytes]:
+        """The keys of the rows that may go, by their headers; those that stay are one unit more in `parts`. It begins
+        with a row that lives: the key of one that is gone is not kept.
 
         A stored row that is expired lies, as a byte string, before all that are live; `low` is the first of those. The
         loop runs for every row that a purge reads.
@@ -261,10 +262,11 @@ class Purge(ABC):
                 expired.append(key)
             else:
                 low = raw
-        if builder is not None and len(expired) < len(rows):
+        if parts is not None and len(expired) < len(rows):
             gone = set(expired)
             first = next(key for key, _ in rows if key not in gone)
-            builder.add(first, NEVER_MS if low is LIVE_END else expires_ms_of(low), len(rows) - len(expired))
+            min_ms = NEVER_MS if low is LIVE_END else expires_ms_of(low)
+            parts.append(Unit(start=first, min_ms=min_ms, owed_ms=NEVER_MS, rows=len(rows) - len(expired)))
         self.unreadable += unreadable
         if self.cutoff_ms < self.now_ms and low is not LIVE_END and low < live_from(self.now_ms):
             self._hold(rows, edge)
