@@ -389,8 +389,9 @@ class AsyncStore(AsyncReader):
 
     async def save_mark(self, now_ms: int) -> None:
         if self.is_mark_due(now_ms):
-            self.state.mark_ms = now_ms
-            await self.put_meta({stored.MARK_KEY: stored.pack_mark(now_ms)})
+            with self.lock:
+                self.state.mark_ms = max(now_ms, self.state.mark_ms)
+                await self.put_meta({stored.MARK_KEY: stored.pack_mark(self.state.mark_ms)})
 
     async def flush(self) -> None:
         self.state.check_open()

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lapse.errors import LapseError, Unsupported
-from lapse.kv import format as stored
 from lapse.kv.base import AsyncStore
 from lapse.kv.keys import (
     LOWEST_KEY,
@@ -223,14 +222,10 @@ class RocksStore(AsyncStore):
             for name, value in values.items():
                 self.meta_family.put(name, value)
 
-    async def save_mark(self, now_ms: int) -> None:
-        self.save_mark_now(now_ms)
-
     def save_mark_now(self, now_ms: int) -> None:
+        """For what is no coroutine."""
         if self.is_mark_due(now_ms):
-            with self.lock:
-                self.state.mark_ms = max(now_ms, self.state.mark_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
+            Direct().run(self.save_mark(now_ms))
 
     async def sync(self) -> None:
         with self.lock:
