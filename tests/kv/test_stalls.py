@@ -58,7 +58,7 @@ def open_store(path: Path, clock: ManualClock, timeout: str = "20 seconds") -> S
 
 def shorten_limit(store: Store) -> Any:
     """Only once it is open, so that a busy machine is not taken for a disk that does not answer."""
-    inner = store._inner  # type: ignore[attr-defined]
+    inner: Any = store._inner
     inner.calls._limit_s = LIMIT_S
     return inner
 
@@ -138,7 +138,7 @@ class StallingCompactions:
     """The engine of a store, whose compactions wait for a disk until `end` is set."""
 
     def __init__(self, store: Store) -> None:
-        handle = store._inner.handle  # type: ignore[attr-defined]
+        handle = store._inner.handle
         self.end = threading.Event()
         self._inner = handle.raw
         handle.raw = self

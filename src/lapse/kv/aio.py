@@ -1,4 +1,4 @@
-"""Key-value stores with per-row TTL, for asyncio; what each method does is written in `lapse.kv.abc`."""
+"""Key-value stores with per-row TTL, for asyncio; what each method does is written in `lapse.kv.sync`."""
 
 from lapse.kv.base import AsyncStore
 from lapse.kv.batch import AsyncBatch

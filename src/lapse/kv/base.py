@@ -1,26 +1,24 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
-It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.sync.Direct` runs them
+It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.runner.Direct` runs them
 where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
 from lapse.kv.keys import EVERYTHING, NO_ROWS, CheckedRows, KeyRange, check_key, check_value, take_rows
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, View
+from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, RawRow, Views
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import Ttl, TtlLike, from_millis, plain_ttl, read_default
@@ -31,6 +29,9 @@ from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 if TYPE_CHECKING:
     from lapse.kv.purge import Purge
     from lapse.kv.slatedb.store import AsyncTransaction
+
+
+T = TypeVar("T")
 
 
 class Gate(Protocol):
@@ -48,6 +49,8 @@ class AsyncStore(AsyncReader):
     """How far the clock moves before its mark is saved again: what a crash can forget of the time."""
     purge_batch_rows: int
     """Rows that a purge removes in one step, some milliseconds: what a writer may have to wait for."""
+    lock: AbstractContextManager[object] = nullcontext()
+    """For what must not wait and may be called in several threads."""
     in_loop = False
     """Whether asyncio runs its coroutines."""
 
@@ -57,7 +60,7 @@ class AsyncStore(AsyncReader):
         self.handle = handle
         self.gate = gate
         self.purge_gate = purge_gate
-        self.views: WeakSet[View] = WeakSet()
+        self.views = Views()
 
     # What an engine does
 
@@ -65,7 +68,8 @@ class AsyncStore(AsyncReader):
     def fetch_from(self, handle: Any, key: bytes) -> Awaitable[bytes | None]: ...
 
     @abstractmethod
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
+        """Those of them that exist, as they are stored."""
 
     @abstractmethod
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks: ...
@@ -121,26 +125,28 @@ class AsyncStore(AsyncReader):
         """The engine's object for a snapshot."""
 
     @abstractmethod
+    async def transaction(self) -> AsyncTransaction: ...
+
+    @abstractmethod
     def new_purge(self, budget: Budget) -> Purge: ...
+
+    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await what takes long, where it holds no loop up."""
+        return await work
 
     def unpin(self, handle: Any) -> None:
         """A snapshot has ended."""
-
-    def restore_written(self, written: Written) -> None:
-        """Called with what a purge has taken and not read."""
-        self.state.written.absorb(written)
 
     def estimated_rows(self) -> int | None:
         return None
 
     # Opening and closing
 
-    async def start(self, *, is_new: bool, mark_ms: int = 0) -> None:
+    async def start(self, *, is_new: bool) -> None:
         """Take over what the store has noted, and note that it is open. The format is noted last: a store that has it
         has everything else."""
         state, options, now_ms = self.state, self.state.options, self.state.clock.now_ms()
         notes: dict[bytes, bytes] = {}
-        state.mark_ms = now_ms if is_new or options.trust_clock else mark_ms
         if is_new:
             state.written = Written(base_ms=now_ms)
             notes[stored.UNITS_KEY] = pack_units([EMPTY])
@@ -151,6 +157,7 @@ class AsyncStore(AsyncReader):
             state.written = read_written(await self.meta_value(stored.WRITTEN_KEY), base_ms=now_ms)
             notes[stored.WRITTEN_KEY] = b""
         if is_new or options.trust_clock:
+            state.mark_ms = now_ms
             notes[stored.MARK_KEY] = stored.pack_mark(now_ms)
         if options.sets_default:
             state.default = options.default
@@ -163,22 +170,26 @@ class AsyncStore(AsyncReader):
         await self.put_meta(notes)
 
     async def close(self) -> None:
+        await self.aside(self._close())
+
+    async def _close(self) -> None:
         """The engine is closed even if an earlier step fails: a store that is still locked cannot be opened again."""
         state = self.state
-        if state.closed:
-            return
-        state.closed = True
-        state.stamps.clear()
-        for view in list(self.views):
-            view.release()
-        try:
-            if not state.options.read_only and not state.overdue:
-                notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
-                if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
-                    notes[stored.WRITTEN_KEY] = state.written.to_bytes()
-                await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
-        finally:
-            await self.close_engine()
+        with self.lock:
+            if state.closed:
+                return
+            state.closed = True
+            state.stamps.clear()
+            for view in self.views:
+                view.release()
+            try:
+                if not state.options.read_only and not state.overdue:
+                    notes = {stored.MARK_KEY: stored.pack_mark(state.clock.moment.now_ms)}
+                    if not self.purge_gate.is_taken:  # else the purge has what was written, and it is not known
+                        notes[stored.WRITTEN_KEY] = state.written.to_bytes()
+                    await self.put_meta(notes | ({stored.OWNER_KEY: b""} if self._names_its_owner else {}))
+            finally:
+                await self.close_engine()
 
     @property
     def _names_its_owner(self) -> bool:
@@ -196,7 +207,7 @@ class AsyncStore(AsyncReader):
         default = self.state.default
         if default is None:
             return None
-        return str(default) if default.millis is None else default.interval.timedelta
+        return str(default) if default.is_calendar else default.timedelta
 
     @property
     def clock(self) -> StoreClock:
@@ -212,16 +223,18 @@ class AsyncStore(AsyncReader):
             now_ms = self.read_ms()
             return AsyncSnapshot(self, await self.pin(), now_ms)
 
-    async def transaction(self) -> AsyncTransaction:
-        raise Unsupported(
-            "RocksDB's Python binding has no transactions",
-            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
-        )
+    def open_snapshots(self) -> list[AsyncSnapshot]:
+        return [view for view in self.views if isinstance(view, AsyncSnapshot)]
+
+    def cutoff_ms(self) -> tuple[int, int]:
+        """What a purge may remove, rows that are expired for the oldest open snapshot or transaction too; and now."""
+        now_ms = self.state.clock.now_ms()
+        return min([now_ms, *(snapshot.opened_ms for snapshot in self.open_snapshots())]), now_ms
 
     async def stats(self, *, count: bool = False) -> Stats:
         state = self.state
         state.check_open()
-        census = await self.count() if count else None
+        census = await self.aside(self.count()) if count else None
         if census is not None:
             state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return Stats(
@@ -236,14 +249,14 @@ class AsyncStore(AsyncReader):
             paused=await self.paused(),
             counted=count,
             bytes=await self.size(),
-            open_snapshots=state.open_readers,
+            open_snapshots=len(self.open_snapshots()),
             clock_mark=from_millis(max(state.mark_ms, 0)),
             last_purge=await self._last_purge(),
         )
 
     async def preview(self) -> Preview:
         self.state.check_open()
-        census = await self.count()
+        census = await self.aside(self.count())
         return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:
@@ -284,22 +297,19 @@ class AsyncStore(AsyncReader):
     ) -> int:
         self.state.check_writable()
         ttl = plain_ttl(ttl)
-        return await self.put_taken(take_rows(rows, ttl), ttl)
-
-    async def put_taken(self, rows: CheckedRows, ttl: TtlLike) -> int:
-        self.state.check_writable()
-        if rows.keys:
-            await self.write_all(rows, ttl)
-        return len(rows.keys)
+        return await self.write_all(take_rows(rows, ttl), ttl)
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()
         await self.write_all(NO_ROWS, deletes=[check_key(key)])
 
-    async def write_all(self, rows: CheckedRows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> None:
+    async def write_all(self, rows: CheckedRows, ttl: TtlLike = Ttl.DEFAULT, deletes: Sequence[bytes] = ()) -> int:
+        """Returns how many rows."""
         async with self.gate.beside():
             self.state.check_writable()
-            await self.write(rows, ttl, deletes)
+            if rows.keys or deletes:
+                await self.write(rows, ttl, deletes)
+        return len(rows.keys)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
         self.state.check_writable()
@@ -322,7 +332,7 @@ class AsyncStore(AsyncReader):
         function = self.state.merge_function()
         check_value(operand)
         ttl = plain_ttl(ttl)
-        self.state.check_ttl(ttl)
+        self.state.expiry_ms(ttl, self.state.clock.now_ms())  # before the function is called
         while True:
             found = await self._live_row(key, self.state.clock.now_ms())
             value = check_value(await self.call(function, None if found is None else found.value, operand))
@@ -361,8 +371,10 @@ class AsyncStore(AsyncReader):
         await self.flush()
 
     async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
+        return await self.aside(self.purge_within(Budget(**limits)))
+
+    async def purge_within(self, budget: Budget) -> PurgeResult:
         self.state.check_writable()
-        budget = Budget(**limits)
         try:
             async with self.purge_gate.alone():
                 result = await self.new_purge(budget).run()
@@ -377,10 +389,11 @@ class AsyncStore(AsyncReader):
 
     async def save_mark(self, now_ms: int) -> None:
         if self.is_mark_due(now_ms):
-            self.state.mark_ms = now_ms
-            await self.put_meta({stored.MARK_KEY: stored.pack_mark(now_ms)})
+            with self.lock:
+                self.state.mark_ms = max(now_ms, self.state.mark_ms)
+                await self.put_meta({stored.MARK_KEY: stored.pack_mark(self.state.mark_ms)})
 
     async def flush(self) -> None:
         self.state.check_open()
         if not self.state.options.read_only:
-            await self.sync()
+            await self.aside(self.sync())

@@ -29,7 +29,8 @@ class AsyncBatch(AsyncBlock):
         if type(ttl) not in PLAIN_TTLS:
             ttl = plain_ttl(ttl)
         if ttl not in self._ttls:
-            self._store.state.check_ttl(ttl)
+            state = self._store.state
+            state.expiry_ms(ttl, state.clock.now_ms())  # one that cannot be is refused here, not at the commit
             self._ttls.add(ttl)
         self._writes[key] = (key, value, ttl)
 
@@ -45,11 +46,10 @@ class AsyncBatch(AsyncBlock):
     async def commit(self) -> None:
         self._store.state.check_writable()
         writes = self._writes.values()
-        if writes:
-            deletes = [key for key, value, _ in writes if value is None]
-            puts = (write for write in writes if write[1] is not None) if deletes else writes
-            await self._store.write_all(take_rows(puts), deletes=deletes)
-            self._writes = {}
+        deletes = [key for key, value, _ in writes if value is None]
+        puts = (write for write in writes if write[1] is not None) if deletes else writes
+        await self._store.write_all(take_rows(puts), deletes=deletes)
+        self._writes = {}
 
     async def close(self) -> None:
         """Nothing was written, and nothing is lost."""

@@ -14,8 +14,6 @@ from lapse.kv.ttl import from_millis, to_millis
 
 CLOCK_WAIT_S = 2.0
 """How long opening a store waits for a clock that is a little behind the store's mark."""
-NANOS = 1_000_000
-"""Nanoseconds in a millisecond."""
 _ROUNDING_S = 1e-6
 """More than a time as a float, which is a third quicker to read than an integer, can be off."""
 _TRUST = "if the clock is right now: `lapse kv clock URL --trust`, or open(..., trust_clock=True)"
@@ -103,7 +101,7 @@ class StoreClock:
         self.advance()
 
     def _read_ms(self) -> int:
-        return time.time_ns() // NANOS if self.is_system else to_millis(self._clock.now())
+        return time.time_ns() // 1_000_000 if self.is_system else to_millis(self._clock.now())
 
     def start_at(self, now_ms: int) -> None:
         """Never be before this time, wherever the clock is."""

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from lapse.errors import InvalidValue, StoreError, StoreTooNew
-from lapse.kv.ttl import Duration, read_duration
+from lapse.kv.ttl import read_duration
 from lapse.kv.values import PurgeRecord, PurgeResult
+from lapse.model.interval import Interval
 
 FORMAT_VERSION = 3
 """Rows are those of version 2. Units of purging know more, and there are no time buckets."""
@@ -29,9 +30,7 @@ HISTORY_KEY = b"history"
 PAUSE_KEY = b"pause"
 OWNER_KEY = b"owner"
 """The process that has a store in a bucket open for writing; present only while it is open."""
-OWN_KEYS = frozenset({FORMAT_KEY, DEFAULT_TTL_KEY, MARK_KEY, BUCKETS_KEY, UNITS_KEY, PURGE_KEY, HEARTBEAT_KEY}) | {
-    *(WRITTEN_KEY, HISTORY_KEY, PAUSE_KEY, OWNER_KEY)
-}
+OWN_KEYS = frozenset(value for name, value in globals().items() if name.endswith("_KEY"))
 
 KEPT_PURGES = 100
 _RECORDED = {field.name for field in fields(PurgeRecord)} & {field.name for field in fields(PurgeResult)}
@@ -74,11 +73,11 @@ def read_format(raw: bytes) -> StoreFormat:
         raise StoreError(f"the store's format record cannot be read: {raw[:80]!r}") from None
 
 
-def pack_default(default: Duration | None) -> bytes:
+def pack_default(default: Interval | None) -> bytes:
     return b"" if default is None else str(default).encode()
 
 
-def read_default(raw: bytes | None) -> Duration | None:
+def read_default(raw: bytes | None) -> Interval | None:
     try:
         return read_duration(raw.decode(), name="default_ttl") if raw else None
     except (InvalidValue, UnicodeDecodeError) as error:

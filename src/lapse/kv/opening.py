@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Unpack
 
-from lapse.kv.abc import Store
 from lapse.kv.base import AsyncStore
 from lapse.kv.options import OpenOptions, Options
-from lapse.kv.sync import Direct, Runner, blocking
+from lapse.kv.runner import Direct, Runner
+from lapse.kv.sync import Store
 from lapse.kv.url import ROCKSDB, StoreUrl, parse
 
 
@@ -19,8 +19,8 @@ def open(url: str, **options: Unpack[OpenOptions]) -> Store:
     store is created. With `durable` every write waits until it would survive a crash of the machine.
     """
     parsed, read = parse(url), Options(**options)
-    open_store = _engine(parsed, "opening").open_store
-    return blocking(lambda: open_store(parsed, read), Direct() if parsed.engine == ROCKSDB else Runner())
+    runner = Direct() if parsed.engine == ROCKSDB else Runner()
+    return Store(runner.run(_engine(parsed, "opening").open_store(parsed, read)), runner)
 
 
 async def open_async(url: str, **options: Unpack[OpenOptions]) -> AsyncStore:

@@ -6,7 +6,9 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from typing import TypedDict, Unpack
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -14,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lapse.clock import Clock
 from lapse.errors import ForeignStore, InvalidValue, NotFound
 from lapse.kv.clock import CLOCK_WAIT_S
-from lapse.kv.ttl import Ttl, read_default, read_duration
+from lapse.kv.ttl import Ttl, millis_of, read_default, read_duration
 from lapse.kv.url import StoreUrl
 from lapse.model.interval import Interval
 
@@ -73,10 +75,10 @@ class Options:
 
 def _fixed_ms(value: DurationLike, name: str) -> int:
     """Months have no fixed length."""
-    millis = read_duration(value, name=name).millis
-    if millis is None:
+    length = read_duration(value, name=name)
+    if length.is_calendar:
         raise InvalidValue(name, value, "must not have months or years")
-    return millis
+    return millis_of(length)
 
 
 def check_may_create(url: StoreUrl, options: Options, left_by_creation: re.Pattern[str]) -> None:
@@ -100,32 +102,26 @@ class PurgeLimits(TypedDict, total=False):
     stop: threading.Event | None
 
 
+@dataclass(kw_only=True)
 class Budget:
     """What one purge may do, and what it has used. With `within` the purge goes on until the bytes are gone, but no
     longer; once `stop` is set it is over."""
 
-    def __init__(
-        self,
-        *,
-        within: DurationLike | None = None,
-        max_rows: int | None = None,
-        rows_per_second: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> None:
-        if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows <= 0):
-            raise InvalidValue("max_rows", max_rows, "must be a whole number, more than 0")
-        if rows_per_second is not None and not rows_per_second > 0:
-            raise InvalidValue("rows_per_second", rows_per_second, "must be more than 0")
-        if within is not None and max_rows is not None:
-            raise InvalidValue("max_rows", max_rows, "cannot be combined with within, which promises to remove all")
-        self.is_physical = within is not None
-        self.rows = 0
-        self._within_s = (
-            float("inf") if within is None else read_duration(within, name="within").interval.approximate_seconds
-        )
-        self._max_rows = max_rows
-        self._rows_per_second = rows_per_second
-        self._stop = stop or threading.Event()
+    within: DurationLike | None = None
+    max_rows: int | None = None
+    rows_per_second: float | None = None
+    stop: threading.Event | None = None
+    rows: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        most = self.max_rows
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most <= 0):
+            raise InvalidValue("max_rows", most, "must be a whole number, more than 0")
+        if self.rows_per_second is not None and not self.rows_per_second > 0:
+            raise InvalidValue("rows_per_second", self.rows_per_second, "must be more than 0")
+        if self.within is not None and most is not None:
+            raise InvalidValue("max_rows", most, "cannot be combined with within, which promises to remove all")
+        self._within_s = inf if self.within is None else read_duration(self.within, name="within").approximate_seconds
         self._began = time.monotonic()
 
     @property
@@ -136,25 +132,29 @@ class Budget:
     def left_s(self) -> float:
         return self._within_s - self.elapsed_s
 
+    @property
+    def _is_stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
     def is_over(self) -> bool:
-        return self.left_s <= 0 or self._stop.is_set()
+        return self.left_s <= 0 or self._is_stopped
 
     @property
     def exhausted(self) -> bool:
-        return self.is_over() or (self._max_rows is not None and self.rows >= self._max_rows)
+        return self.is_over() or (self.max_rows is not None and self.rows >= self.max_rows)
 
     @property
     def why_over(self) -> str:
-        if self._stop.is_set():
+        if self._is_stopped:
             return "the purge was asked to stop"
         return "the time was up" if self.left_s <= 0 else "the budget was used up"
 
     def next_batch(self, most: int) -> int:
-        return most if self._max_rows is None else max(1, min(most, self._max_rows - self.rows))
+        return most if self.max_rows is None else max(1, min(most, self.max_rows - self.rows))
 
     @property
     def pause_s(self) -> float:
         """How long the rate demands to rest now."""
-        if self._rows_per_second is None or self._stop.is_set():
+        if self.rows_per_second is None or self._is_stopped:
             return 0.0
-        return min(self.left_s, self.rows / self._rows_per_second - self.elapsed_s)
+        return min(self.left_s, self.rows / self.rows_per_second - self.elapsed_s)

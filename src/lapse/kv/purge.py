@@ -15,7 +15,7 @@ from lapse.kv.keys import KeyRange
 from lapse.kv.options import Budget
 from lapse.kv.row import HEADER_BYTES, LIVE_END, PLAIN, expires_ms_of, is_expired, is_row, live_from
 from lapse.kv.ttl import NEVER_MS, from_millis
-from lapse.kv.units import Unit, UnitBuilder, Units, Written, join, pack_units, read_units
+from lapse.kv.units import EMPTY, Unit, Units, Written, join, pack_units, read_units
 from lapse.kv.values import PurgeResult, Verification
 from lapse.kv.verify import Sample
 
@@ -36,12 +36,13 @@ class Purge(ABC):
         self.state = store.state
         self.budget = budget
         self.is_over = budget.is_over
-        self.physical = budget.is_physical
-        self.cutoff_ms, self.now_ms = store.state.cutoff_ms()
+        self.physical = budget.within is not None
+        self.cutoff_ms, self.now_ms = store.cutoff_ms()
         """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
-        self.held_since_ms = NEVER_MS
+        self.held_since_ms = self.oldest_left_ms = NEVER_MS
+        self.left: int | None = None
         self.unfinished = False
         self.owed: list[KeyRange] = []
         """Ranges whose files are to be rewritten: units, and single keys."""
@@ -56,7 +57,7 @@ class Purge(ABC):
         before = await store.size()
         if (why := await store.paused()) is not None:
             self.leave_rest(f"purging is paused: {why}; `lapse kv resume` ends that")
-            return self._result(left=None, oldest_ms=NEVER_MS, before=before, after=before)
+            return self._result(before, before, None)
         async with store.gate.alone():
             written = self.state.take_written()
         try:
@@ -65,13 +66,16 @@ class Purge(ABC):
             await self._sweep(units)
             verification = await self.free_bytes() if self.physical else None
         finally:
-            store.restore_written(written)  # without waiting, after an error as well
+            with store.lock:  # without waiting, after an error as well
+                self.state.written.absorb(written)
         await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
         await store.save_mark(self.state.clock.now_ms())
-        left, oldest_ms = await self._left()
-        result = self._result(
-            left=left, oldest_ms=oldest_ms, before=before, after=await store.size(), verification=verification
-        )
+        if not self.unfinished:
+            self.left, self.oldest_left_ms = self.held, self.held_since_ms
+        elif not self.is_over():  # else there is no time to count
+            census = await store.count()
+            self.left, self.oldest_left_ms = census.expired, census.oldest_ms
+        result = self._result(before, await store.size(), verification)
         past, now = await store.meta_value(stored.HISTORY_KEY), from_millis(self.state.clock.now_ms())
         await store.put_meta({stored.HISTORY_KEY: stored.with_purge(past, result, now=now)})
         if self.purged:
@@ -127,7 +131,7 @@ class Purge(ABC):
                 return
             keys = sorted(set(group.keys))
             async with store.gate.alone():
-                rows = await self._fetch(keys)
+                rows = await store.fetch_rows(keys)
                 expired = self.expired_of(rows)
                 gone = set(expired[: self.budget.next_batch(len(rows) or 1)])
                 await store.delete_rows(list(gone))
@@ -176,13 +180,13 @@ class Purge(ABC):
         return self.physical and unit.owed_ms <= self.cutoff_ms
 
     async def _sweep_unit(self, unit: Unit, end: bytes | None) -> list[Unit]:
-        store, builder, expired = self.store, UnitBuilder(unit), list[bytes]()
+        store, parts, expired = self.store, list[Unit](), list[bytes]()
         self.units_read += 1
         async with store.gate.alone():
             chunks = await store.chunks_now(KeyRange(start=unit.start or None, end=end))
             seen = store.version()  # behind that, which may save a mark
         while rows := await chunks.chunk():
-            expired += self.expired_of(rows, builder)
+            expired += self.expired_of(rows, parts)
             while len(expired) >= (most := self.budget.next_batch(store.purge_batch_rows)):
                 if self.budget.exhausted:
                     break
@@ -193,7 +197,7 @@ class Purge(ABC):
                 return [unit]
         if expired:
             await self._remove(expired, seen)
-        return builder.finish()
+        return [replace(part, owed_ms=unit.owed_ms) for part in parts or [EMPTY]]
 
     async def _remove(self, keys: list[bytes], seen: int) -> int:
         """Delete what is still expired: a row renewed since it was read stays. `seen` is the store's version if there
@@ -201,15 +205,11 @@ class Purge(ABC):
         store = self.store
         async with store.gate.alone():
             if is_changed := store.version() != seen:
-                keys = [key for key, raw in await self._fetch(keys) if is_expired(raw, self.cutoff_ms)]
+                keys = [key for key, raw in await store.fetch_rows(keys) if is_expired(raw, self.cutoff_ms)]
             await store.delete_rows(keys)
             seen = -1 if is_changed else store.version()
         await self._spend(len(keys))
         return seen
-
-    async def _fetch(self, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-        found = zip(keys, await self.store.fetch_many(keys), strict=True)
-        return [(key, raw) for key, raw in found if raw is not None]
 
     async def save(self, units: list[Unit]) -> None:
         await self.store.put_meta({stored.UNITS_KEY: pack_units(units)})
@@ -219,15 +219,6 @@ class Purge(ABC):
         self.budget.rows += rows
         while (pause_s := self.budget.pause_s) > 0:
             await self.store.sleep(min(pause_s, _LOOK_S))
-
-    async def _left(self) -> tuple[int | None, int]:
-        """How many expired rows are left, and since when the oldest is expired; not counted where time was short."""
-        if not self.unfinished:
-            return self.held, self.held_since_ms
-        if self.is_over():
-            return None, NEVER_MS
-        census = await self.store.count()
-        return census.expired, census.oldest_ms
 
     async def free_bytes(self) -> Verification | None:
         """Until the bytes are gone and the files were searched, or waiting longer does not help."""
@@ -253,8 +244,9 @@ class Purge(ABC):
         self.unfinished = True
         self.reasons.append(why or self.budget.why_over)
 
-    def expired_of(self, rows: Sequence[tuple[bytes, bytes]], builder: UnitBuilder | None = None) -> list[bytes]:
-        """The keys of the rows that may go, by their headers; those that stay are handed to `builder`.
+    def expired_of(self, rows: Sequence[tuple[bytes, bytes]], parts: list[Unit] | None = None) -> list[bytes]:
+        """The keys of the rows that may go, by their headers; those that stay are one unit more in `parts`. It begins
+        with a row that lives: the key of one that is gone is not kept.
 
         A stored row that is expired lies, as a byte string, before all that are live; `low` is the first of those. The
         loop runs for every row that a purge reads.
@@ -270,10 +262,11 @@ class Purge(ABC):
                 expired.append(key)
             else:
                 low = raw
-        if builder is not None and len(expired) < len(rows):
+        if parts is not None and len(expired) < len(rows):
             gone = set(expired)
             first = next(key for key, _ in rows if key not in gone)
-            builder.add(first, NEVER_MS if low is LIVE_END else expires_ms_of(low), len(rows) - len(expired))
+            min_ms = NEVER_MS if low is LIVE_END else expires_ms_of(low)
+            parts.append(Unit(start=first, min_ms=min_ms, owed_ms=NEVER_MS, rows=len(rows) - len(expired)))
         self.unreadable += unreadable
         if self.cutoff_ms < self.now_ms and low is not LIVE_END and low < live_from(self.now_ms):
             self._hold(rows, edge)
@@ -291,9 +284,7 @@ class Purge(ABC):
                 self.held += 1
                 self.held_since_ms = min(self.held_since_ms, expires_ms_of(raw))
 
-    def _result(
-        self, *, left: int | None, oldest_ms: int, before: int, after: int, verification: Verification | None = None
-    ) -> PurgeResult:
+    def _result(self, before: int, after: int, verification: Verification | None) -> PurgeResult:
         if self.held:
             self.reasons.append(f"{self.held} expired rows are still read by an open snapshot")
         if self.unreadable:
@@ -302,8 +293,8 @@ class Purge(ABC):
             cutoff=from_millis(self.cutoff_ms),
             purged=self.purged,
             held=self.held,
-            left=left,
-            oldest_left=from_millis(oldest_ms) if left else None,
+            left=self.left,
+            oldest_left=from_millis(self.oldest_left_ms) if self.left else None,
             units_skipped=self.skipped,
             units_read=self.units_read,
             keys_read=self.keys_read,

@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
-from lapse.kv.abc import Store
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.opening import open, require_engine
 from lapse.kv.options import Budget, DurationLike, PurgeLimits
+from lapse.kv.sync import Store
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
@@ -57,7 +57,7 @@ class PurgerConfig:
 
     @property
     def every_s(self) -> float:
-        return read_duration(self.every, name="every").interval.approximate_seconds
+        return read_duration(self.every, name="every").approximate_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,35 +120,44 @@ class Purger:
             if self._due.get(url, self._clock.now()) > self._clock.now():
                 not_due.append(url)
                 continue
-            self._reports[url] = replace(self._reports[url], state="purging")
-            try:
-                purged[url] = self._purge(url, stop)
-                _log_purged(url, purged[url])
-            except Exception as error:
-                failed[url] = error
-                _log_failed(url, error)
-            pause_s = self._config.every_s * (1 - random.random() * self._config.jitter)
-            self._due[url] = self._clock.now() + timedelta(seconds=pause_s)
-            self._reports[url] = self._reported(url, purged.get(url), failed.get(url))
+            outcome = self._turn(url, stop)
+            if isinstance(outcome, PurgeResult):
+                purged[url] = outcome
+            else:
+                failed[url] = outcome
         next_due = min(self._due.values(), default=None)
         return PurgeRun(purged=purged, failed=failed, not_due=tuple(not_due), next_due=next_due)
+
+    def _turn(self, url: str, stop: threading.Event | None) -> PurgeResult | Exception:
+        outcome: PurgeResult | Exception
+        self._reports[url] = replace(self._reports[url], state="purging")
+        report = StoreReport(store=str(parse(url)), state="failed")
+        try:
+            outcome = result = self._purge(url, stop)
+            report = replace(
+                report,
+                state="purged" if result.complete else "incomplete",
+                purged=result.purged,
+                left=result.left,
+                elapsed_s=result.elapsed_s,
+                reasons=result.reasons,
+            )
+            left = "" if result.complete else f"; not complete: {', '.join(result.reasons)}"
+            log.info("store %s: %d rows purged in %.2f s%s", report.store, result.purged, result.elapsed_s, left)
+        except Exception as error:
+            outcome, report = error, replace(report, reasons=(str(error).partition("\n")[0],))
+            # Lapse's own errors say what is wrong; of any other the trace is needed.
+            trace = None if isinstance(error, LapseError | OSError) else error
+            message = "store %s was not purged and is tried again next time: %s"
+            log.warning(message, report.store, error, exc_info=trace)
+        pause_s = self._config.every_s * (1 - random.random() * self._config.jitter)
+        self._due[url] = self._clock.now() + timedelta(seconds=pause_s)
+        self._reports[url] = replace(report, at=self._clock.now(), next_due=self._due[url])
+        return outcome
 
     def report(self) -> tuple[StoreReport, ...]:
         """Every store, in the order of the configuration; may be called from another thread."""
         return tuple(self._reports.values())
-
-    def _reported(self, url: str, result: PurgeResult | None, error: Exception | None) -> StoreReport:
-        base = StoreReport(store=str(parse(url)), state="failed", at=self._clock.now(), next_due=self._due[url])
-        if result is None:
-            return replace(base, reasons=(str(error).partition("\n")[0],))
-        return replace(
-            base,
-            state="purged" if result.complete else "incomplete",
-            purged=result.purged,
-            left=result.left,
-            elapsed_s=result.elapsed_s,
-            reasons=result.reasons,
-        )
 
     def run_forever(self, stop: threading.Event, *, on_run: Callable[[PurgeRun], None] | None = None) -> None:
         """Rounds until `stop` is set."""
@@ -179,14 +188,3 @@ class Purger:
             take_over=False,
             registry=self._registry,
         )
-
-
-def _log_purged(url: str, result: PurgeResult) -> None:
-    left = "" if result.complete else f"; not complete: {', '.join(result.reasons)}"
-    log.info("store %s: %d rows purged in %.2f s%s", parse(url), result.purged, result.elapsed_s, left)
-
-
-def _log_failed(url: str, error: Exception) -> None:
-    """Lapse's own errors say what is wrong; of any other the trace is needed."""
-    trace = None if isinstance(error, LapseError | OSError) else error
-    log.warning("store %s was not purged and is tried again next time: %s", parse(url), error, exc_info=trace)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import sleep
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
-from weakref import finalize
+from weakref import ref
 
 from lapse.errors import SnapshotTooOld, StoreClosed
 from lapse.kv.clock import StoppedClock, StoreClock
@@ -38,8 +38,23 @@ class View(Protocol):
     def release(self) -> object: ...
 
 
+class Views:
+    """Those that are open. A garbage collection may take one away at any moment, in any thread, and another thread may
+    add one: no lock is taken, which the same thread could hold."""
+
+    def __init__(self) -> None:
+        self._all: set[ref[View]] = set()
+
+    def add(self, view: View) -> None:
+        self._all.add(ref(view, self._all.discard))
+
+    def __iter__(self) -> Iterator[View]:
+        found = [view() for view in self._all.copy()]
+        return iter([view for view in found if view is not None and view.is_open])
+
+
 @dataclass(kw_only=True, eq=False)
-class Scan(AsyncIterator[RawRow]):
+class Scan:
     """Live rows of a range. `fill` reads a chunk, and answers with what hands its rows out.
 
     Rows are judged one by one, by `clock`, at the moment they are handed out: a scan may pause for hours. `left` rows
@@ -51,7 +66,6 @@ class Scan(AsyncIterator[RawRow]):
     clock: StoreClock
     left: int
     include_expired: bool
-    _begun: Iterator[RawRow] = field(default_factory=lambda: iter(()))
 
     @property
     def is_open(self) -> bool:
@@ -104,23 +118,11 @@ class Scan(AsyncIterator[RawRow]):
             if not self.left:
                 return
 
-    async def __aiter__(self) -> AsyncIterator[RawRow]:
-        """What `async for` uses: a generator costs a row less than a call of `__anext__`."""
-        rows: Iterator[RawRow] | None = self._begun
-        while rows is not None:
+    async def rows(self) -> AsyncIterator[RawRow]:
+        while (rows := await self.fill()) is not None:
             for found in rows:
                 yield found
             await sleep(0)  # reading a chunk may not wait for anything, as on RocksDB: other tasks have their turn
-            rows = await self.fill()
-
-    async def __anext__(self) -> RawRow:
-        while True:
-            for found in self._begun:
-                return found
-            rows = await self.fill()
-            if rows is None:
-                raise StopAsyncIteration
-            self._begun = rows
 
 
 class AsyncBlock:
@@ -181,6 +183,11 @@ class AsyncReader(AsyncBlock, ABC):
         prefix: bytes | None = None,
         limit: int | None = None,
         include_expired: bool = False,
+    ) -> AsyncIterator[RawRow]:
+        return self.open_scan(start, end, prefix, limit, include_expired).rows()
+
+    def open_scan(
+        self, start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None, include_expired: bool
     ) -> Scan:
         keys = read_range(start, end, prefix)
         check_limit(limit)
@@ -201,14 +208,12 @@ class AsyncSnapshot(AsyncReader):
     def __init__(self, store: AsyncStore, handle: Any, read_ms: int) -> None:
         self.store = store
         self.handle = handle
-        self._read_ms = read_ms
-        # A snapshot that is garbage-collected without being closed must not block every later purge.
-        self._forget = finalize(self, store.state.reader_opened(read_ms))
+        self.opened_ms = read_ms
         store.views.add(self)
 
     @property
     def clock(self) -> StoreClock:
-        return StoppedClock(self._read_ms, self.read_ms)
+        return StoppedClock(self.opened_ms, self.read_ms)
 
     def read_ms(self) -> int:
         """SlateDB's compaction removes rows under an open snapshot once they have expired. It is therefore told an
@@ -218,24 +223,23 @@ class AsyncSnapshot(AsyncReader):
         if not self.is_open or state.closed:
             raise StoreClosed("the snapshot or transaction has ended")
         if state.format.engine_expiry:
-            age_ms, most_ms = state.clock.now_ms() - self._read_ms, state.format.snapshot_lifetime_ms
+            age_ms, most_ms = state.clock.now_ms() - self.opened_ms, state.format.snapshot_lifetime_ms
             if age_ms >= most_ms:
                 raise SnapshotTooOld(
                     f"opened {age_ms} ms ago, but expired rows may be purged after {most_ms} ms",
                     hint="read faster, or create the store with a longer snapshot_lifetime",
                 )
-        return self._read_ms
+        return self.opened_ms
 
     @property
     def is_open(self) -> bool:
-        return self._forget.alive
+        return self.handle is not None
 
     def release(self) -> Any:
         """Returns the engine's object, for what is still to be done with it."""
         handle, self.handle = self.handle, None
         if handle is not None:
             self.store.unpin(handle)
-        self._forget()
         return handle
 
     async def close(self) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
 
 from lapse.errors import DatabaseUnavailable, Refused, StoreClosed, Unsupported
 from lapse.kv.clock import StoreClock, end_of
@@ -13,13 +11,10 @@ from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
 from lapse.kv.row import TOMBSTONE, VALUE, Row, header, unpack
-from lapse.kv.ttl import DAY_S, Duration, Ttl, TtlLike, expiry_ms, instant_ms, read_duration
+from lapse.kv.ttl import TtlLike, expiry_ms
 from lapse.kv.units import Group, Written
 from lapse.kv.url import StoreUrl
-
-_KEPT_DURATIONS = 10_000
-_USUAL_MS = 100 * 365 * DAY_S * 1000
-"""A TTL below this ends before the year 10000."""
+from lapse.model.interval import Interval
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +28,14 @@ class Stamp:
 
 
 class State:
-    def __init__(self, *, url: StoreUrl, options: Options, format: StoreFormat, clock: StoreClock) -> None:
+    format: StoreFormat
+    """Known once it was read, or the store is new."""
+
+    def __init__(self, url: StoreUrl, options: Options) -> None:
         self.url = url
         self.options = options
-        self.format = format
-        self.clock = clock
-        self.default: Duration | None = None
+        self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
+        self.default: Interval | None = None
         self.metrics = StoreMetrics(options.registry, str(url))
         self.written = Written()
         self.mark_ms = 0
@@ -47,9 +44,18 @@ class State:
         """Calls into the engine that have had no answer in time, and have none yet."""
         self.stamps: dict[TtlLike, Stamp] = {}
         """Those of the present millisecond: a TTL is read once, and its header made once a millisecond."""
-        clock.on_advance = self.stamps.clear
-        self._durations: dict[TtlLike, Duration] = {}
-        self._read_times: dict[object, int] = {}
+        self.clock.on_advance = self.stamps.clear
+
+    def resume(self, format: StoreFormat, mark_ms: int) -> None:
+        """Go on where the last process that had the store open was, unless this one may not."""
+        self.format, self.mark_ms = format, mark_ms
+        if not self.options.read_only:
+            if not self.options.trust_clock:
+                self.clock.resume(mark_ms, wait_s=self.options.clock_wait_s)
+            return
+        if format.bucket_ms:
+            raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
+        self.clock.start_at(mark_ms)
 
     def check_open(self) -> None:
         if self.closed:
@@ -79,26 +85,7 @@ class State:
         return stamp
 
     def expiry_ms(self, ttl: TtlLike, now_ms: int) -> int:
-        """Every row may have another TTL: the usual ones take no more than some arithmetic."""
-        if type(ttl) is timedelta:
-            millis = (ttl.days * DAY_S + ttl.seconds) * 1000 - (-ttl.microseconds // 1000)
-            if 0 < millis < _USUAL_MS:
-                return now_ms + millis
-        elif type(ttl) is datetime:
-            return instant_ms(ttl, now_ms)
-        if type(ttl) is str:
-            known = self._durations.get(ttl)
-            if known is None:
-                known = read_duration(ttl)
-                if len(self._durations) < _KEPT_DURATIONS:
-                    self._durations[ttl] = known
-            return known.expiry_ms(now_ms)
         return expiry_ms(ttl, now_ms=now_ms, default=self.default)
-
-    def check_ttl(self, ttl: TtlLike) -> None:
-        """A TTL that cannot be is refused at its own line, although it counts from a later time."""
-        if not (isinstance(ttl, Ttl) or (isinstance(ttl, str | timedelta) and ttl in self._durations)):
-            self.expiry_ms(ttl, self.clock.now_ms())
 
     def take_written(self) -> Written:
         taken, self.written = self.written, Written(base_ms=self.clock.now_ms())
@@ -124,21 +111,3 @@ class State:
         if self.options.merge is None:
             raise Unsupported("this store has no merge function", hint="open it with merge=function")
         return self.options.merge
-
-    # Snapshots
-
-    def reader_opened(self, read_ms: int) -> Callable[[], object]:
-        """Returns what is to be called when it is closed. A garbage collection may do so at any moment, in any thread:
-        it takes no lock, which the same thread could hold."""
-        reader = object()
-        self._read_times[reader] = read_ms
-        return partial(self._read_times.pop, reader, None)
-
-    @property
-    def open_readers(self) -> int:
-        return len(self._read_times)
-
-    def cutoff_ms(self) -> tuple[int, int]:
-        """What a purge may remove, rows that are expired for the oldest open snapshot or transaction too; and now."""
-        now_ms = self.clock.now_ms()
-        return min([now_ms, *self._read_times.copy().values()]), now_ms

@@ -1,106 +1,49 @@
-"""From the asynchronous interface, which both engines implement, to the synchronous one.
+"""The interface of a key-value store with per-row TTL; every engine does what is written here.
 
-The wrapper has every method of the interface: one that is added to it needs nothing here.
+A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless
+`include_expired` is true. Reads outside a snapshot or transaction use the time of the moment a row is handed
+out; inside one the time stands still. The TTL of a row is the one of its latest write.
+
+`lapse.kv.aio` has the same for asyncio: classes of the same names with `Async` before them, whose methods are awaited
+(a scan's rows by `async for`; of a batch only `commit`), and whose scan begins with its first row at the latest. Those
+are what the engines implement, in `lapse.kv.base`. Here their coroutines are run in the caller's thread. Nothing else
+of the caller's runs in them: a TTL is read before, as its own class and time zone say it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import threading
-import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from itertools import chain
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from lapse.errors import StoreClosed
-from lapse.kv.abc import Batch, Snapshot, Store, Transaction
 from lapse.kv.base import AsyncStore
 from lapse.kv.batch import AsyncBatch
 from lapse.kv.keys import take_rows
-from lapse.kv.reads import AsyncBlock, RawRow, Scan
-from lapse.kv.ttl import Ttl, TtlLike, plain_ttl
+from lapse.kv.options import Budget, DurationLike, PurgeLimits
+from lapse.kv.reads import AsyncReader, RawRow
+from lapse.kv.runner import Direct, Runner
+from lapse.kv.ttl import Ttl, TtlLike, plain_ttl, read_default
+from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats
 
-T = TypeVar("T")
-_PUBLIC = {name for kind in (Store, Snapshot, Transaction, Batch) for name in dir(kind) if not name.startswith("_")}
-"""What the wrapper hands on."""
-
-
-def blocking(open_store: Callable[[], Coroutine[Any, Any, AsyncStore]], runner: Runner | Direct) -> Store:
-    """A store for code that is not asynchronous."""
-    try:
-        return cast(Store, _Blocking(runner.run(open_store()), runner))
-    except BaseException:
-        runner.close()
-        raise
+if TYPE_CHECKING:
+    from lapse.kv.slatedb.store import AsyncTransaction
 
 
-def _plain(given: Any) -> Any:
-    """A TTL as its own class and time zone say it, before anything is locked."""
-    return plain_ttl(given) if isinstance(given, str | timedelta | datetime) else given
+class Block:
+    """Used with `with`: committed at the end if it can be and all went well, else closed."""
 
+    _inner: Any
 
-class _Blocking:
-    """A store, snapshot, transaction or batch whose coroutines are run by the caller."""
-
-    def __init__(self, inner: Any, runner: Runner | Direct) -> None:
+    def __init__(self, inner: Any, runner: Direct | Runner) -> None:
         self._inner = inner
         self._runner = runner
         vars(self).update(inner.quick())
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _PUBLIC:
-            raise AttributeError(f"a store has no {name!r}", name=name, obj=self._inner)
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
-        return partial(self._end if name in ("close", "rollback") else self._call, found)
-
-    def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        runner = self._runner
-        if runner.is_closed:
-            raise StoreClosed("the store is closed")
-        answer = method(*map(_plain, args), **{name: _plain(given) for name, given in options.items()})
-        if inspect.iscoroutine(answer):
-            answer = runner.run(answer)
-        if isinstance(answer, AsyncBlock):
-            return (_BlockingBatch if isinstance(answer, AsyncBatch) else _Blocking)(answer, runner)
-        return answer
-
-    def put_many(self, rows: Any, ttl: TtlLike = Ttl.DEFAULT) -> Any:
-        """Nothing of the caller's runs in the loop."""
-        if self._runner.is_closed:
-            raise StoreClosed("the store is closed")
-        ttl = plain_ttl(ttl)
-        return self._call(self._inner.put_taken, take_rows(rows, ttl), ttl)
-
-    def scan(self, *args: Any, **options: Any) -> Iterator[RawRow]:
-        """The loop is entered once per chunk, not once per row."""
-        scan: Scan = self._call(self._inner.scan, *args, **options)
-        first = self._call(scan.fill)  # now, not at the first row: this is when the scan begins
-
-        def chunks(rows: Iterator[RawRow] | None) -> Iterator[Iterator[RawRow]]:
-            while rows is not None:
-                yield rows
-                if self._runner.is_closed:
-                    raise StoreClosed("the store was closed during this scan")
-                rows = self._runner.run(scan.fill())
-
-        return chain.from_iterable(chunks(first))
-
-    def _end(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Ending what a closed store has ended is no error."""
-        if self._runner.is_closed:
-            return
-        try:
-            self._runner.run(end())
-        finally:
-            if isinstance(self._inner, AsyncStore):
-                self._runner.close()
-                for name in ("get", "put", "put_many"):  # those of RocksDB would keep the engine alive
-                    vars(self).pop(name, None)
+    def close(self) -> None:
+        """To end what a closed store has ended is no error."""
+        if not self._runner.is_closed:
+            self._runner.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -109,149 +52,181 @@ class _Blocking:
         (getattr(self, "commit", self.close) if kind is None else self.close)()
 
 
-class _BlockingBatch(_Blocking):
+class Reader(Block):
+    _inner: AsyncReader
+
+    def get(self, key: bytes, *, include_expired: bool = False) -> bytes | None:
+        return self._runner.run(self._inner.get(key, include_expired=include_expired))
+
+    def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
+        """When the row was written, when it expires and how long that is from now."""
+        return self._runner.run(self._inner.meta(key, include_expired=include_expired))
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        limit: int | None = None,
+        include_expired: bool = False,
+    ) -> Iterator[RawRow]:
+        """Rows of `[start, end)` that begin with `prefix`, in key order, as they were when the scan began."""
+        run = self._runner.run
+        scan = self._inner.open_scan(start, end, prefix, limit, include_expired)
+        first = run(scan.fill())  # now, not at the first row: this is when the scan begins
+
+        def chunks(rows: Iterator[RawRow] | None) -> Iterator[Iterator[RawRow]]:
+            while rows is not None:
+                yield rows
+                rows = run(scan.fill())
+
+        return chain.from_iterable(chunks(first))
+
+
+class Snapshot(Reader):
+    """A view that does not change, neither by writes nor by time."""
+
+
+class Transaction(Reader):
+    """Reads one snapshot plus its own writes; commits when its `with` block ends well, else rolls back.
+
+    Serializable: `commit` raises TransactionConflict if another write touched what this transaction read or
+    wrote.
+    """
+
+    _inner: AsyncTransaction
+
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        self._runner.run(self._inner.put(key, value, plain_ttl(ttl)))
+
+    def delete(self, key: bytes) -> None:
+        self._runner.run(self._inner.delete(key))
+
+    def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        return self._runner.run(self._inner.merge(key, operand, plain_ttl(ttl)))
+
+    def commit(self) -> None:
+        self._runner.run(self._inner.commit())
+
+    def rollback(self) -> None:
+        self.close()
+
+
+class Batch(Block):
+    """Writes that happen together when the `with` block ends well, or not at all. The last write of a key
+    wins."""
+
+    _inner: AsyncBatch
+
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        self._inner.put(key, value, ttl)
+
+    def delete(self, key: bytes) -> None:
+        self._inner.delete(key)
+
+    def commit(self) -> None:
+        self._runner.run(self._inner.commit())
+
     def __len__(self) -> int:
         return len(self._inner)
 
 
-class Direct:
-    """For coroutines that never wait, as those of RocksDB: they are done after one step, in the thread that calls."""
-
-    is_closed = False
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            work.send(None)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        raise AssertionError("a coroutine that must not wait did")
+class Store(Reader):
+    _inner: AsyncStore
 
     def close(self) -> None:
-        self.is_closed = True
-
-
-class Runner:
-    """For coroutines that wait: each runs in the thread that calls. As in an event loop, one of them runs at a time,
-    and another one while it waits; but there is no task, no round of a loop and no socket to wake it, which together
-    cost more than a get of the engine."""
-
-    def __init__(self) -> None:
-        self._turn = threading.RLock()
-        self._has_ended = threading.Condition(self._turn)
-        self._callers: set[int] = set()
-        self.is_closed = False
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The user may interrupt it between any two steps: what is left undone here, the thread's next call does."""
-        outer, loop, caller = asyncio._get_running_loop(), Loop(), threading.get_ident()
-        with self._turn:
-            if self.is_closed:
-                work.close()
-                raise StoreClosed("the store is closed")
-            try:
-                self._callers.add(caller)
-                asyncio._set_running_loop(loop)  # type: ignore[arg-type]
-                future = work.send(None)
-                while True:
-                    error = self._wait(future, loop.limit_s)
-                    future = work.send(None) if error is None else work.throw(error)
-            except StopIteration as end:
-                answer: T = end.value
-                return answer
-            finally:
-                work.close()
-                asyncio._set_running_loop(None if isinstance(outer, Loop) else outer)
-                self._callers.discard(caller)
-                self._has_ended.notify_all()
-
-    def _wait(self, future: LoopFuture | None, limit_s: float) -> BaseException | None:
-        """Returns what the coroutine is to be told: that there was no answer, or that the user has interrupted it."""
-        told: BaseException | None = None
         try:
-            self._turn.release()
-            told = None if future is None or future.is_over.acquire(timeout=limit_s) else TimeoutError()
-        except BaseException as error:
-            told = error
-        while True:
-            try:
-                if not self._turn._is_owned():  # type: ignore[attr-defined]
-                    self._turn.acquire()
-                return told
-            except BaseException as error:
-                told = error
+            super().close()
+        finally:
+            self._runner.close()
+            for name in ("get", "put", "put_many"):  # those of RocksDB would keep the engine alive
+                vars(self).pop(name, None)
 
-    def close(self) -> None:
-        """Calls under way end first; each of them has a time limit."""
-        with self._turn:
-            self.is_closed = True
-            self._callers.discard(threading.get_ident())
-            self._has_ended.wait_for(lambda: not self._callers)
+    @property
+    def url(self) -> str:
+        return self._inner.url
 
+    @property
+    def default_ttl(self) -> timedelta | str | None:
+        """The TTL of writes that name none; text where it has calendar months, None where rows stay."""
+        return self._inner.default_ttl
 
-class Loop:
-    """What a coroutine that a Runner runs takes for its event loop. What is waited for is a lock: a thread of the
-    engine, a timer or another coroutine releases it."""
+    def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
+        """Change it, in the store, for writes from now on; rows already written keep their expiry."""
+        self._runner.run(self._inner.set_default_ttl(read_default(ttl)))
 
-    limit_s: float = -1
-    """How long an answer may take; without an end where it is less than 0."""
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        self._runner.run(self._inner.put(key, value, plain_ttl(ttl)))
 
-    def create_future(self) -> LoopFuture:
-        return LoopFuture()
+    def put_many(
+        self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
+    ) -> int:
+        """Write rows together: the fastest way in. A row may name its own TTL. TTLs count from the moment the rows are
+        written, after the last of them was taken from `rows`. Returns how many."""
+        self._inner.state.check_writable()
+        ttl = plain_ttl(ttl)
+        return self._runner.run(self._inner.write_all(take_rows(rows, ttl), ttl))
 
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
-        callback(*args)
+    def delete(self, key: bytes) -> None:
+        self._runner.run(self._inner.delete(key))
 
-    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> LoopFuture:
-        def work() -> None:
-            time.sleep(seconds)
-            callback(*args)
+    def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
+        """Give a live row a new TTL from now on; False if there is none."""
+        return self._runner.run(self._inner.touch(key, plain_ttl(ttl)))
 
-        return self.run_in_executor(None, work)
+    def persist(self, key: bytes) -> bool:
+        """Remove the TTL of a live row; False if there is none."""
+        return self.touch(key, Ttl.NO_EXPIRY)
 
-    def run_in_executor(self, executor: None, function: Callable[[], Any]) -> LoopFuture:
-        future = LoopFuture()
+    def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        """Combine the live value with `operand` by the store's merge function, as one write with this TTL.
 
-        def work() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:
-                future.set_exception(error)
+        An expired value is not seen by the function: what has expired does not come back through a merge. The function
+        is called again if another write of the row came in between.
+        """
+        return self._runner.run(self._inner.merge(key, operand, plain_ttl(ttl)))
 
-        threading.Thread(target=work, daemon=True).start()
-        return future
+    def batch(self) -> Batch:
+        return Batch(self._inner.batch(), self._runner)
 
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self._runner.run(self._inner.snapshot()), self._runner)
 
-class LoopFuture:
-    def __init__(self) -> None:
-        self.is_over = threading.Lock()
-        self.is_over.acquire()
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._is_done = False
+    def transaction(self) -> Transaction:
+        """Refused with Unsupported where the engine has none."""
+        return Transaction(self._runner.run(self._inner.transaction()), self._runner)
 
-    def done(self) -> bool:
-        return self._is_done
+    def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
+        """Remove rows that are expired, on an idle store as well.
 
-    def cancelled(self) -> bool:
-        return False
+        Without `within` the rows are removed and the engine frees their bytes in its own time. With `within` flush,
+        compaction and garbage collection are driven until the bytes are gone, the store's files are searched for them,
+        and `complete` says whether all that happened in this time. Where files cannot be searched (object stores) it
+        can be true without that, and `verification.unchecked` says so. Once `stop` is set the purge ends at its next
+        step and leaves the rest for another one.
+        """
+        return self._runner.run(self._inner.purge_within(Budget(**limits)))
 
-    def cancel(self) -> bool:
-        """What waited has gone; an answer that comes later is not looked at."""
-        return False
+    def preview(self) -> Preview:
+        """What a purge would remove now, and what expires next; every row is read, and nothing is changed."""
+        return self._runner.run(self._inner.preview())
 
-    def set_result(self, result: Any) -> None:
-        self._result = result
-        self._is_done = True
-        self.is_over.release()
+    def history(self) -> list[PurgeRecord]:
+        """The latest hundred purges, latest first."""
+        return self._runner.run(self._inner.history())
 
-    def set_exception(self, error: BaseException) -> None:
-        self._error = error
-        self.set_result(None)
+    def pause(self, reason: str = "paused") -> None:
+        """Refuse purges until `resume`. Expired rows stay stored, and stay invisible."""
+        self._runner.run(self._inner.pause(str.__str__(reason)))
 
-    def __await__(self) -> Generator[LoopFuture, None, Any]:
-        if not self._is_done:
-            yield self
-        if self._error is not None:
-            raise self._error
-        return self._result
+    def resume(self) -> None:
+        self._runner.run(self._inner.resume())
+
+    def stats(self, *, count: bool = False) -> Stats:
+        """With `count` every row is read; without, only what the engine knows at once."""
+        return self._runner.run(self._inner.stats(count=count))
+
+    def flush(self) -> None:
+        """Make every write so far survive a crash of the machine."""
+        self._runner.run(self._inner.flush())

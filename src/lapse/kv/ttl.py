@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from lapse.errors import InvalidValue
 from lapse.model import interval
@@ -17,6 +17,8 @@ MAX_EXPIRY_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: beyond it an expiry could not be shown."""
 
 DAY_S = 86_400
+_USUAL_MS = 100 * 365 * DAY_S * 1000
+"""A TTL below this ends before the year 10000."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -34,33 +36,14 @@ PLAIN_TTLS = frozenset({Ttl, Interval, timedelta, str})
 """Types whose comparing and hashing runs no code of the caller's; a datetime's does, in its time zone."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Duration:
-    """A TTL longer than zero. `millis` is None for calendar months, whose length depends on the date."""
-
-    interval: Interval
-    millis: int | None
-
-    def expiry_ms(self, now_ms: int) -> int:
-        if self.millis is not None:
-            expiry = now_ms + self.millis
-        else:
-            try:
-                expiry = to_millis(self.interval.added_to(from_millis(now_ms)))
-            except (OverflowError, ValueError):
-                expiry = NEVER_MS
-        if expiry > MAX_EXPIRY_MS:
-            raise InvalidValue("ttl", str(self.interval), "must end before the year 10000")
-        return expiry
-
-    def __str__(self) -> str:
-        return str(self.interval)
+_parsed = lru_cache(maxsize=10_000)(interval.parse)
+"""Rows have a few TTLs in turn: a text is read once."""
 
 
-def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Duration:
-    """Fractions of a millisecond count as a whole one: a row never expires early."""
+def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Interval:
+    """Longer than zero."""
     if isinstance(value, str):
-        length = interval.parse(value, name=name)
+        length = _parsed(value, name=name)
     elif isinstance(value, Interval):
         length = value
     elif isinstance(value, timedelta):
@@ -74,10 +57,15 @@ def read_duration(value: Interval | timedelta | str, *, name: str = "ttl") -> Du
         raise InvalidValue(name, value, f"must be a duration, not {type(value).__name__}")
     if not length:
         raise InvalidValue(name, value, "must be longer than zero")
-    return Duration(interval=length, millis=None if length.is_calendar else -(-length.micros // MILLISECOND))
+    return length
 
 
-def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl") -> Duration | None:
+def millis_of(length: Interval) -> int:
+    """Without its months. A part of a millisecond counts as a whole one: a row never expires early."""
+    return -(-length.micros // MILLISECOND)
+
+
+def read_default(value: Ttl | Interval | timedelta | str | None, *, name: str = "default_ttl") -> Interval | None:
     """A store's default: a duration, or None (also written `Ttl.NO_EXPIRY`) for rows that stay."""
     if value is None or value is Ttl.NO_EXPIRY:
         return None
@@ -112,12 +100,29 @@ def _in_utc(moment: datetime) -> datetime:
         raise InvalidValue("ttl", moment, "must end before the year 10000") from None
 
 
-def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Duration | None) -> int:
-    if ttl is Ttl.DEFAULT:
-        return NEVER_MS if default is None else default.expiry_ms(now_ms)
+def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Interval | None) -> int:
+    """Every row may have another TTL: the usual ones take no more than some arithmetic."""
+    if type(ttl) is timedelta:
+        millis = (ttl.days * DAY_S + ttl.seconds) * 1000 - (-ttl.microseconds // 1000)
+        if 0 < millis < _USUAL_MS:
+            return now_ms + millis
+    if isinstance(ttl, datetime):
+        if (moment_ms := to_millis(ttl)) <= now_ms:
+            raise InvalidValue("ttl", ttl.isoformat(), f"must be later than now ({from_millis(now_ms).isoformat()})")
+        return moment_ms
     if ttl is Ttl.NO_EXPIRY:
         return NEVER_MS
-    return instant_ms(ttl, now_ms) if isinstance(ttl, datetime) else read_duration(ttl).expiry_ms(now_ms)
+    length = default if ttl is Ttl.DEFAULT else read_duration(ttl)
+    if length is None:
+        return NEVER_MS
+    try:
+        start = from_millis(now_ms)
+        expiry = to_millis(length.added_to(start)) if length.is_calendar else now_ms + millis_of(length)
+    except (OverflowError, ValueError):
+        expiry = NEVER_MS
+    if expiry > MAX_EXPIRY_MS:
+        raise InvalidValue("ttl", str(length), "must end before the year 10000")
+    return expiry
 
 
 def to_millis(moment: datetime) -> int:
@@ -128,10 +133,3 @@ def to_millis(moment: datetime) -> int:
 
 def from_millis(millis: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=millis)
-
-
-def instant_ms(moment: datetime, now_ms: int) -> int:
-    millis = to_millis(moment)
-    if millis <= now_ms:
-        raise InvalidValue("ttl", moment.isoformat(), f"must be later than now ({from_millis(now_ms).isoformat()})")
-    return millis

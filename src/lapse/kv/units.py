@@ -190,26 +190,6 @@ class Units:
         return self._starts[index + 1] if index + 1 < len(self._starts) else None
 
 
-class UnitBuilder:
-    """Cuts the rows that a purge leaves alive, in key order, into units. A unit begins with a row that lives: the key
-    of one that is gone is not kept."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
-        self._units: list[Unit] = []
-
-    def add(self, key: bytes, low_ms: int, rows: int) -> None:
-        """Rows from `key` on, the earliest of which expires at `low_ms`."""
-        units = self._units
-        if not units or units[-1].rows >= UNIT_ROWS:
-            units.append(Unit(start=key, min_ms=low_ms, owed_ms=self._unit.owed_ms, rows=rows))
-        else:
-            units[-1] = replace(units[-1], min_ms=min(units[-1].min_ms, low_ms), rows=units[-1].rows + rows)
-
-    def finish(self) -> list[Unit]:
-        return self._units or [replace(self._unit, start=b"", min_ms=NEVER_MS, rows=0)]
-
-
 def join(units: Iterable[Unit]) -> list[Unit]:
     """One list without gaps: small neighbours become one, and what has no start of its own joins the unit before."""
     result: list[Unit] = []

@@ -25,7 +25,6 @@ from lapse.kv.units import (
     UNIT_ROWS,
     UNKNOWN,
     Unit,
-    UnitBuilder,
     Units,
     Written,
     join,
@@ -128,11 +127,9 @@ class TestWritten:
 
 class TestUnits:
     def test_cut_and_pack(self) -> None:
-        builder = UnitBuilder(UNKNOWN)
-        for number in range(UNIT_ROWS + 5):
-            builder.add(b"%08d" % number, 1000 + number, 1)
-        first, second = builder.finish()
-        assert (first.start, second.start) == (b"%08d" % 0, b"%08d" % UNIT_ROWS)
+        rows = [Unit(start=b"%08d" % n, min_ms=1000 + n, owed_ms=NEVER_MS, rows=1) for n in range(UNIT_ROWS + 5)]
+        first, second = join(rows)
+        assert (first.start, second.start) == (b"", b"%08d" % UNIT_ROWS)
         assert (first.min_ms, first.rows, second.min_ms, second.rows) == (1000, UNIT_ROWS, 1000 + UNIT_ROWS, 5)
         assert read_units(pack_units([first, second])).all == [first, second]
 

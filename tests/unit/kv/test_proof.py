@@ -27,8 +27,8 @@ class Admin:
 @pytest.mark.parametrize("kind", ["s3", "gs", "az"])
 def test_objects_can_only_be_listed(kind: str) -> None:
     admin = Admin("p/compacted/old.sst", "p/wal/1.sst", "p/manifest/1.manifest")
-    state = SimpleNamespace(url=parse(f"slatedb:{kind}://bucket/p"), cutoff_ms=lambda: (0, 0))
-    store: Any = SimpleNamespace(state=state, admin=admin)
+    state = SimpleNamespace(url=parse(f"slatedb:{kind}://bucket/p"))
+    store: Any = SimpleNamespace(state=state, admin=admin, cutoff_ms=lambda: (0, 0))
     purge = SlatePurge(store, Budget(within="1 minute"))
     purge.sample.add(b"k", b"payload")
     purge.sample.files = frozenset(asyncio.run(purge.file_names()))

@@ -11,8 +11,8 @@ import pytest
 
 import lapse.kv
 from lapse.errors import StoreClosed
+from lapse.kv.runner import Runner
 from lapse.kv.slatedb.store import Gate, Passage
-from lapse.kv.sync import Runner
 
 pytest.importorskip("slatedb", reason="needs the extra kv")
 
@@ -77,7 +77,7 @@ class TestRunner:
             try:
                 await loop.create_future()
             finally:
-                loop.limit_s = -1
+                loop.limit_s = None
                 await asyncio.sleep(0.001)
                 log.append("put away")
 

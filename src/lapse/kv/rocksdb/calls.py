@@ -60,13 +60,12 @@ class Calls:
 
     def wait_for(self, call: Callable[[], Any], *, is_over: IsOver | None = None) -> Any:
         """With `is_over` the call has until then, and None is the answer of one that goes on longer."""
-        answer, calls = Future[Any](), [call]
-        del call  # a database that could not be closed is closed when nothing refers to it, not even a traceback
+        answer = Future[Any]()
         self.under_way.add(answer)
         try:
-            threading.Thread(target=self._run, args=(calls, answer), daemon=True).start()
+            threading.Thread(target=self._run, args=(call, answer), daemon=True).start()
         except RuntimeError:  # no thread can be made any more, as while the interpreter goes down: without a limit then
-            self._run(calls, answer)
+            self._run(call, answer)
         if is_over is not None:
             while not answer.done() and not is_over():
                 wait([answer], _LOOK_S)
@@ -83,26 +82,28 @@ class Calls:
             self.overdue.discard(answer)
         return answer.result()
 
-    def _run(self, calls: list[Callable[[], Any]], answer: Future[Any]) -> None:
+    def _run(self, call: Callable[[], Any], answer: Future[Any]) -> None:
         result, failure = None, None
         try:
-            result = calls.pop()()
+            result = call()
         except BaseException as error:
             failure = error.with_traceback(None)
         self.under_way.discard(answer)
         self.overdue.discard(answer)
         answer.set_exception(failure) if failure is not None else answer.set_result(result)
 
-    def close(self, raw: Any) -> None:
-        """After the calls under way, during which it cannot be closed; if need be later, by a thread that is the last
-        to refer to it. Where its last reference goes the engine waits for the disk, and the binding stops all other
+    def close(self, database: list[Any]) -> None:
+        """After the calls under way, during which it cannot be closed; if need be later. The thread that closes takes
+        it out of the list and is the last to refer to it: one that could not be closed is closed when nothing does, not
+        even a traceback. Where its last reference goes the engine waits for the disk, and the binding stops all other
         threads."""
-        call = partial(_close_after, list(self.under_way), raw)
-        del raw
-        try:
-            self.wait_for(call)
-        finally:
-            del call
+        under_way = list(self.under_way)
+
+        def close() -> None:
+            wait(under_way)
+            database.pop().close()
+
+        self.wait_for(close)
 
 
 _ALL_CALLS: WeakSet[Calls] = WeakSet()
@@ -113,11 +114,6 @@ def _wait_for_all() -> None:
     """A call that came back while the interpreter goes down would abort the process."""
     for calls in list(_ALL_CALLS):
         wait(list(calls.under_way), _EXIT_S)
-
-
-def _close_after(calls: list[Future[Any]], raw: Any) -> None:
-    wait(calls)
-    raw.close()
 
 
 class Handle:
@@ -144,9 +140,6 @@ class Handle:
 
     def close(self) -> None:
         """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it."""
-        raw, self.raw = self.raw, None
-        try:
-            if raw is not None:
-                self._calls.close(raw)
-        finally:
-            del raw
+        database, self.raw = [self.raw], None
+        if database[0] is not None:
+            self._calls.close(database)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
-from lapse.errors import Refused, StoreError
+from lapse.errors import StoreError
 from lapse.kv import format as stored
-from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options
@@ -28,56 +27,45 @@ _BUCKET = "bucket-"
 
 
 async def open_store(url: StoreUrl, options: Options) -> RocksStore:
-    calls = Calls(url, options.timeout_s)
+    state, calls = State(url, options), Calls(url, options.timeout_s)
     with lapse_errors(url), ExitStack() as opened:
         database = Handle(open_database(url, options, calls), url, calls)
         opened.callback(database.close)
         meta = Handle(database.get_column_family(META_FAMILY), url, calls)
         opened.callback(meta.close)
-        store = await _open(url, options, database, meta, calls)
+        raw = meta.get(stored.FORMAT_KEY)
+        if raw is not None:
+            state.resume(stored.read_format(raw), stored.read_mark(meta.get(stored.MARK_KEY)))
+        elif options.read_only or not is_empty(database):
+            raise StoreError(f"{url} has rows but no format record: it is incomplete", hint="restore it from a backup")
+        else:
+            state.format = StoreFormat(engine=url.engine, created_ms=state.clock.now_ms())
+        if not options.read_only:
+            await _convert_buckets(state, database, meta)
+        store = RocksStore(state=state, database=database, meta_family=meta, calls=calls)
+        await store.start(is_new=raw is None)
         opened.pop_all()
         return store
 
 
-async def _open(url: StoreUrl, options: Options, database: Handle, meta: Handle, calls: Calls) -> RocksStore:
-    clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
-    raw = meta.get(stored.FORMAT_KEY)
-    if raw is None and (options.read_only or not is_empty(database)):
-        raise StoreError(f"{url} has rows but no format record: it is incomplete", hint="restore it from a backup")
-    format = StoreFormat(engine=url.engine, created_ms=clock.now_ms()) if raw is None else stored.read_format(raw)
-    mark_ms = stored.read_mark(meta.get(stored.MARK_KEY))
-    if options.read_only:
-        if format.bucket_ms:
-            raise Refused(f"{url} has time buckets", hint="open it for writing once: that converts it")
-        clock.start_at(mark_ms)
-    else:
-        if not options.trust_clock:
-            clock.resume(mark_ms, wait_s=options.clock_wait_s)
-        format = await _without_buckets(url, database, meta, format)
-    state = State(url=url, options=options, format=format, clock=clock)
-    store = RocksStore(state=state, database=database, meta_family=meta, calls=calls)
-    await store.start(is_new=raw is None, mark_ms=mark_ms)
-    return store
-
-
-async def _without_buckets(url: StoreUrl, database: Handle, meta: Handle, format: StoreFormat) -> StoreFormat:
+async def _convert_buckets(state: State, database: Handle, meta: Handle) -> None:
     """A process may have been killed between the conversion and the end of the buckets."""
-    names = [name for name in load().Rdict.list_cf(str(url.path)) if name.startswith(_BUCKET)]
-    if format.bucket_ms:
+    names = [name for name in load().Rdict.list_cf(str(state.url.path)) if name.startswith(_BUCKET)]
+    if state.format.bucket_ms:
         try:
             for name in sorted(names, key=lambda name: int(name.removeprefix(_BUCKET))):
                 await _copy(database, name)
         except ValueError as error:
-            raise StoreError(f"{url} has column families that are not time buckets: {', '.join(names)}") from error
+            message = f"{state.url} has column families that are not time buckets: {', '.join(names)}"
+            raise StoreError(message) from error
         database.flush()
-        format = replace(format, bucket_ms=0)
+        state.format = replace(state.format, bucket_ms=0)
         meta.put(stored.UNITS_KEY, pack_units([UNKNOWN]))
         meta.delete(stored.WRITTEN_KEY)
-        meta.put(stored.FORMAT_KEY, format.to_bytes())
+        meta.put(stored.FORMAT_KEY, state.format.to_bytes())
         meta.flush()
     for name in names:
         database.drop_column_family(name)
-    return format
 
 
 async def _copy(database: Handle, name: str) -> None:

@@ -99,7 +99,7 @@ class RocksPurge(Purge):
                 file.unlink(missing_ok=True)
 
     def why_kept(self) -> str | None:
-        return "open snapshots or scans keep them" if any(view.is_open for view in list(self.store.views)) else None
+        return "open snapshots or scans keep them" if list(self.store.views) else None
 
     async def file_names(self) -> list[str]:
         return [file.name for file in self._files()[0]]

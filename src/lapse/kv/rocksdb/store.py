@@ -14,10 +14,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import repeat
 from operator import add
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lapse.errors import LapseError
-from lapse.kv import format as stored
+from lapse.errors import LapseError, Unsupported
 from lapse.kv.base import AsyncStore
 from lapse.kv.keys import (
     LOWEST_KEY,
@@ -29,18 +28,20 @@ from lapse.kv.keys import (
     check_value,
     take_rows,
 )
-from lapse.kv.options import Budget, MergeFunction, PurgeLimits
-from lapse.kv.reads import Chunks
+from lapse.kv.options import Budget, MergeFunction
+from lapse.kv.reads import Chunks, RawRow
 from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
 from lapse.kv.rocksdb.engine import Pin, PinnedRows, RangeCursor, load
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
+from lapse.kv.runner import Direct
 from lapse.kv.state import Stamp, State
-from lapse.kv.sync import Direct
 from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
-from lapse.kv.units import Group, Written
-from lapse.kv.values import Census, PurgeResult
+from lapse.kv.units import Group
 from lapse.kv.verify import total_bytes
+
+if TYPE_CHECKING:
+    from lapse.kv.slatedb.store import AsyncTransaction
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class RocksStore(AsyncStore):
 
     mark_step_ms = 1_000
     purge_batch_rows = 1_000
+    lock: threading.RLock
 
     def __init__(self, *, state: State, database: Handle, meta_family: Handle, calls: Calls) -> None:
         self.lock = threading.RLock()
@@ -102,23 +104,27 @@ class RocksStore(AsyncStore):
         raw: bytes | None = handle.get(key)
         return raw
 
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found: list[bytes | None] = self.handle.get_many(list(keys))
-        return found
+    async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
+        found = zip(keys, self.handle.get_many(list(keys)), strict=True)
+        return [(key, raw) for key, raw in found if raw is not None]
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
         return PinnedRows(handle, keys) if isinstance(handle, Pin) else RangeCursor(self, keys)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
-        cursor = RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
-        cursor.open()
-        return cursor
+        return RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
 
     async def pin(self) -> Pin:
         return Pin(self.handle)
 
     def unpin(self, handle: Pin) -> None:
         handle.release()
+
+    async def transaction(self) -> AsyncTransaction:
+        raise Unsupported(
+            "RocksDB's Python binding has no transactions",
+            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
+        )
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = self.meta_family.get(name)
@@ -201,10 +207,6 @@ class RocksStore(AsyncStore):
     async def call(self, function: MergeFunction, existing: bytes | None, operand: bytes) -> bytes:
         return function(existing, operand)
 
-    def restore_written(self, written: Written) -> None:
-        with self.lock:
-            super().restore_written(written)
-
     # Maintenance
 
     def new_purge(self, budget: Budget) -> RocksPurge:
@@ -220,36 +222,16 @@ class RocksStore(AsyncStore):
             for name, value in values.items():
                 self.meta_family.put(name, value)
 
-    async def save_mark(self, now_ms: int) -> None:
-        self.save_mark_now(now_ms)
-
     def save_mark_now(self, now_ms: int) -> None:
+        """For what is no coroutine."""
         if self.is_mark_due(now_ms):
-            with self.lock:
-                self.state.mark_ms = max(now_ms, self.state.mark_ms)
-                self.meta_family.put(stored.MARK_KEY, stored.pack_mark(self.state.mark_ms))
-
-    async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
-        return await self._aside(super().purge(**limits))
-
-    async def count(self) -> Census:
-        return await self._aside(super().count())
+            Direct().run(self.save_mark(now_ms))
 
     async def sync(self) -> None:
-        await self._aside(self._sync_log())
-
-    async def _sync_log(self) -> None:
         with self.lock:
             self.handle.flush_wal(True)
 
-    async def close(self) -> None:
-        await self._aside(self._close())
-
-    async def _close(self) -> None:
-        with self.lock:
-            await super().close()
-
-    async def _aside(self, work: Coroutine[Any, Any, T]) -> T:
+    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
         if self.in_loop and asyncio._get_running_loop() is not None:
             return await asyncio.to_thread(Direct().run, work)
         return await work

@@ -33,7 +33,7 @@ from lapse.errors import (
     TransactionConflict,
 )
 from lapse.kv.keys import RESERVED
-from lapse.kv.sync import Loop
+from lapse.kv.runner import Loop
 from lapse.kv.url import StoreUrl, lock_owner, store_locked
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError, Refused
+from lapse.errors import ClockBehind, ForeignStore, InvalidValue, LapseError
 from lapse.kv import format as stored
 from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
@@ -38,23 +38,22 @@ async def open_store(url: StoreUrl, options: Options) -> SlateStore:
         check_may_create(url, options, _LEFT_BY_CREATION)
         url.path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        opening = _Opening(url, options)
+        opening = _Opening(State(url, options))
     except load().Error as error:
         raise translate(url, error) from error
     return await opening.run()
 
 
 class _Opening:
-    def __init__(self, url: StoreUrl, options: Options) -> None:
-        self.url = url
-        self.options = options
-        self.clock = StoreClock(options.clock, max_jump_ms=None if options.read_only else options.max_clock_jump_ms)
-        self.place, self.name = engine.object_store(url)
-        self.limit = TimeLimit(url, options.timeout_s)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.place, self.name = engine.object_store(state.url)
+        self.limit = TimeLimit(state.url, state.options.timeout_s)
         self.admin: Any = Guarded(load().AdminBuilder(self.name, self.place).build(), self.limit)
 
     async def run(self) -> SlateStore:
         """First with a reader, which changes nothing: only a store that may be opened is opened for writing."""
+        state, options = self.state, self.state.options
         manifest = await self.admin.read_manifest(None)
         if manifest is None:
             return await self._create(segmented=False)
@@ -63,48 +62,50 @@ class _Opening:
         async with AsyncExitStack() as opened:
             opened.push_async_callback(reader.shutdown)
             raw = await reader.get(meta_key(stored.FORMAT_KEY))
-            if raw is None:
-                await self._check_unfinished(reader)
-                mark_ms, format = 0, None
+            if raw is None:  # without a row it is one whose creation was killed
+                if options.read_only or await Source(reader, EVERYTHING, b"").chunk():
+                    raise ForeignStore(f"{state.url} was not written by Lapse", hint="copy its rows to a new store")
             else:
-                mark_ms, format = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY))), stored.read_format(raw)
-                if self.options.read_only:
-                    store = await self._read_only(format, reader, mark_ms)
+                mark_ms = stored.read_mark(await reader.get(meta_key(stored.MARK_KEY)))
+                state.resume(stored.read_format(raw), mark_ms)
+                if options.read_only:
+                    store = self._store(reader, ExitStack())
+                    await store.start(is_new=False)
                     opened.pop_all()
                     return store
-                self._check_clock(format, manifest, mark_ms)
+                self._check_engine_clock(manifest.last_l0_clock_tick)
                 owner = await reader.get(meta_key(stored.OWNER_KEY))
-                if owner and not self.options.take_over:  # nothing else keeps a second writer out of an object store
-                    raise store_locked(self.url, owner.decode(errors="replace"))
-        if format is None:
+                if owner and not options.take_over:  # nothing else keeps a second writer out of an object store
+                    raise store_locked(state.url, owner.decode(errors="replace"))
+        if raw is None:
             return await self._create(segmented=segmented)
-        return await self._open_writer(format, segmented=segmented, mark_ms=mark_ms)
+        return await self._open_writer(segmented=segmented, is_new=False)
 
     async def _create(self, *, segmented: bool) -> SlateStore:
-        check_may_create(self.url, self.options, _LEFT_BY_CREATION)
-        engine_expiry = self.clock.is_system and not segmented
-        format = StoreFormat(
-            engine=self.url.engine,
-            created_ms=self.clock.now_ms(),
+        state = self.state
+        check_may_create(state.url, state.options, _LEFT_BY_CREATION)
+        engine_expiry = state.clock.is_system and not segmented
+        state.format = StoreFormat(
+            engine=state.url.engine,
+            created_ms=state.clock.now_ms(),
             engine_expiry=engine_expiry,
             segmented=segmented,
-            snapshot_lifetime_ms=self.options.snapshot_lifetime_ms if engine_expiry else 0,
+            snapshot_lifetime_ms=state.options.snapshot_lifetime_ms if engine_expiry else 0,
         )
-        return await self._open_writer(format, segmented=segmented, mark_ms=None)
+        return await self._open_writer(segmented=segmented, is_new=True)
 
-    async def _open_writer(self, format: StoreFormat, *, segmented: bool, mark_ms: int | None) -> SlateStore:
-        """`mark_ms` is None for a new store."""
-        lock, handle = lock_for_writing(self.url), None
+    async def _open_writer(self, *, segmented: bool, is_new: bool) -> SlateStore:
+        lock, handle = lock_for_writing(self.state.url), None
         try:
             builder = load().DbBuilder(self.name, self.place)
-            builder.with_settings(engine.settings(self.url))
+            builder.with_settings(engine.settings(self.state.url))
             if segmented:
                 builder.with_segment_extractor(engine.extractor())
             handle = Guarded(await self.limit.wait_for(builder.build()), self.limit)
-            if format.bucket_ms:
-                format = await _without_buckets(handle, self.admin, format)
-            store = self._store(format, handle, lock)
-            await store.start(is_new=mark_ms is None, mark_ms=mark_ms or 0)
+            if self.state.format.bucket_ms:
+                await self._convert_buckets(handle)
+            store = self._store(handle, lock)
+            await store.start(is_new=is_new)
             await store.sync()
             return store
         except BaseException:
@@ -114,44 +115,40 @@ class _Opening:
             lock.close()
             raise
 
-    async def _read_only(self, format: StoreFormat, reader: Any, mark_ms: int) -> SlateStore:
-        if format.bucket_ms:
-            raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
-        self.clock.start_at(mark_ms)
-        store = self._store(format, reader, ExitStack())
-        await store.start(is_new=False, mark_ms=mark_ms)
-        return store
+    def _store(self, handle: Any, lock: ExitStack) -> SlateStore:
+        return SlateStore(state=self.state, handle=handle, admin=self.admin, limit=self.limit, lock=lock)
 
-    def _store(self, format: StoreFormat, handle: Any, lock: ExitStack) -> SlateStore:
-        state = State(url=self.url, options=self.options, format=format, clock=self.clock)
-        return SlateStore(state=state, handle=handle, admin=self.admin, limit=self.limit, lock=lock)
-
-    async def _check_unfinished(self, reader: Any) -> None:
-        """A database without a single key: a process was killed while it created it."""
-        rows = await reader.scan(load().KeyRange(start=None, start_inclusive=True, end=None, end_inclusive=False))
-        if await rows.next_batch(1) or self.options.read_only:
-            raise ForeignStore(f"{self.url} was not written by Lapse", hint="copy its rows to a new store")
-
-    def _check_clock(self, format: StoreFormat, manifest: Any, mark_ms: int) -> None:
-        clock, options = self.clock, self.options
-        if format.engine_expiry and not clock.is_system:
+    def _check_engine_clock(self, tick_ms: int) -> None:
+        """The engine keeps a mark of its own and would stall for ten seconds at the first write before it says so."""
+        state = self.state
+        if state.format.engine_expiry and not state.clock.is_system:
             raise InvalidValue(
                 "clock",
-                type(options.clock).__name__,
+                type(state.options.clock).__name__,
                 "cannot be used: this store was created with the system's clock, and its engine purges by that",
                 hint="create the store with the clock it is to be used with",
             )
-        if not options.trust_clock:
-            clock.resume(mark_ms, wait_s=options.clock_wait_s)
-        # The engine keeps a mark of its own and would stall for ten seconds at the first write before it says so.
-        system, tick_ms = StoreClock(), manifest.last_l0_clock_tick
         try:
-            system.resume(tick_ms, wait_s=options.clock_wait_s)
+            StoreClock().resume(tick_ms, wait_s=state.options.clock_wait_s)
         except ClockBehind:
             raise ClockBehind(
                 f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
                 hint="set the system's clock right, or open the store with read_only=True and copy its rows",
             ) from None
+
+    async def _convert_buckets(self, handle: Any) -> None:
+        known = json.loads(await handle.get(meta_key(stored.BUCKETS_KEY)) or b"{}")
+        manifest = await self.admin.read_manifest(None)
+        segments = {part.prefix for part in manifest.segments if part.prefix[:1] == engine.BUCKET_MARK}
+        for prefix in sorted((segments | {engine.bucket_prefix(int(id)) for id in known}) - {SEGMENT}):
+            await _move(handle, prefix)
+        self.state.format = replace(self.state.format, bucket_ms=0, segmented=True)
+        batch = engine.new_batch()
+        batch.put(meta_key(stored.UNITS_KEY), pack_units([UNKNOWN]))
+        batch.put(meta_key(stored.WRITTEN_KEY), b"")
+        batch.put(meta_key(stored.FORMAT_KEY), self.state.format.to_bytes())
+        await handle.write(batch)
+        await handle.flush()
 
 
 async def _open_reader(place: Any, name: str, *, segmented: bool = False) -> tuple[Any, bool]:
@@ -169,24 +166,8 @@ async def _open_reader(place: Any, name: str, *, segmented: bool = False) -> tup
     return await _open_reader(place, name, segmented=True)
 
 
-async def _without_buckets(handle: Any, admin: Any, format: StoreFormat) -> StoreFormat:
-    known = json.loads(await handle.get(meta_key(stored.BUCKETS_KEY)) or b"{}")
-    manifest = await admin.read_manifest(None)
-    segments = {part.prefix for part in manifest.segments if part.prefix[:1] == engine.BUCKET_MARK}
-    for prefix in sorted((segments | {engine.bucket_prefix(int(id)) for id in known}) - {SEGMENT}):
-        await _move(handle, prefix)
-    flat = replace(format, bucket_ms=0, segmented=True)
-    batch = engine.new_batch()
-    batch.put(meta_key(stored.UNITS_KEY), pack_units([UNKNOWN]))
-    batch.put(meta_key(stored.WRITTEN_KEY), b"")
-    batch.put(meta_key(stored.FORMAT_KEY), flat.to_bytes())
-    await handle.write(batch)
-    await handle.flush()
-    return flat
-
-
 async def _move(handle: Any, prefix: bytes) -> None:
-    source = Source(await handle.snapshot(), [EVERYTHING], prefix)
+    source = Source(await handle.snapshot(), EVERYTHING, prefix)
     while rows := await source.chunk():
         batch = engine.new_batch()
         for key, raw in rows:

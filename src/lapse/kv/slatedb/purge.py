@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class SlatePurge(Purge):
                 await self.save([replace(unit, owed_ms=0) for unit in self.fresh])
                 await self._collect()  # the log, before as much space is needed once more
                 found = trees(await store.admin.read_manifest(None))
-                done = [await compact(store.admin, tree.segment, is_over=self.is_over) for tree in found]
+                done = [await compact(store.admin, segment, is_over=self.is_over) for segment in found]
                 self.compacted = sum(done)
                 if all(done):
                     await self.save(self.fresh)
@@ -66,7 +66,7 @@ class SlatePurge(Purge):
         self._others = await self._collect()
 
     def why_kept(self) -> str | None:
-        if self.store.state.open_readers:
+        if self.store.open_snapshots():
             return "open snapshots or transactions keep them"
         if self._has_scans():
             return "an open scan keeps them"
@@ -107,36 +107,18 @@ class SlatePurge(Purge):
         return others
 
     def _has_scans(self) -> bool:
-        return any(isinstance(view, Scan) and view.is_open for view in list(self.store.views))
+        return any(isinstance(view, Scan) for view in self.store.views)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
-    """One LSM tree of the database: the whole of it, or one segment. `views` are tables that were flushed, `runs` are
+def trees(manifest: Any) -> dict[bytes, Any]:
+    """The LSM trees of the database that have tables, by segment: `l0` are tables that were flushed, `compacted` are
     sorted runs of tables; newest first."""
-
-    segment: bytes
-    views: tuple[str, ...]
-    runs: tuple[int, ...]
-    next_run: int
-    """A number no run of the database has: runs are numbered across segments."""
-    bytes: int
+    found = {b"": manifest} | {segment.prefix: segment for segment in manifest.segments}
+    return {segment: tree for segment, tree in found.items() if tree.l0 or tree.compacted}
 
 
-def trees(manifest: Any) -> list[Tree]:
-    found = [(b"", manifest), *((segment.prefix, segment) for segment in manifest.segments)]
-    next_run = max((run.id for _, tree in found for run in tree.compacted), default=-1) + 1
-    return [
-        Tree(
-            segment=segment,
-            views=tuple(view.id for view in tree.l0),
-            runs=tuple(run.id for run in tree.compacted),
-            next_run=next_run,
-            bytes=sum(part.estimated_size_bytes for part in (*tree.l0, *tree.compacted)),
-        )
-        for segment, tree in found
-        if tree.l0 or tree.compacted
-    ]
+def tree_bytes(tree: Any) -> int:
+    return sum(part.estimated_size_bytes for part in (*tree.l0, *tree.compacted))
 
 
 async def tick(handle: Any, now_ms: int, *, key: bytes) -> None:
@@ -150,29 +132,31 @@ async def compact(admin: Any, segment: bytes, *, is_over: IsOver) -> int:
     """Rewrite a whole tree into one run; returns the bytes it had, 0 if it was over before the engine was done."""
     for _ in range(_ATTEMPTS):
         found = trees(await admin.read_manifest(None))
-        tree = next((tree for tree in found if tree.segment == segment), None)
-        if tree is None or is_over():
+        if segment not in found or is_over():
             break
-        if await _run(admin, tree, is_over):
-            return tree.bytes
+        if await _run(admin, found, segment, is_over):
+            return tree_bytes(found[segment])
     return 0
 
 
-async def _run(admin: Any, tree: Tree, is_over: IsOver) -> bool:
-    """Once `is_over`, a running compaction is left to the engine, which finishes it."""
+async def _run(admin: Any, found: dict[bytes, Any], segment: bytes, is_over: IsOver) -> bool:
+    """Once `is_over`, a running compaction is left to the engine, which finishes it. The new run has the number of the
+    oldest, or one that no run of the database has: they are numbered across segments."""
     slatedb = load()
-    status, source = slatedb.CompactionStatus, slatedb.SourceId
+    status, source, tree = slatedb.CompactionStatus, slatedb.SourceId, found[segment]
+    views, runs = [view.id for view in tree.l0], [run.id for run in tree.compacted]
+    unused = max((run.id for tree in found.values() for run in tree.compacted), default=-1) + 1
     spec = slatedb.CompactionSpec.TIERED(
-        segment=tree.segment,
-        sources=[*map(source.SST_VIEW, tree.views), *map(source.SORTED_RUN, tree.runs)],
-        destination=min(tree.runs, default=tree.next_run),
+        segment=segment,
+        sources=[*map(source.SST_VIEW, views), *map(source.SORTED_RUN, runs)],
+        destination=min(runs, default=unused),
     )
     submitted = await _submit(admin, spec)
     while True:
-        found = await admin.read_compaction(submitted.id, None)
-        if found is None or found.status == status.FAILED:
+        job = await admin.read_compaction(submitted.id, None)
+        if job is None or job.status == status.FAILED:
             return False
-        if found.status == status.COMPLETED:
+        if job.status == status.COMPLETED:
             return True
         if is_over():
             return False

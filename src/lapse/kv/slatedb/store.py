@@ -16,13 +16,12 @@ from lapse.kv.keys import RESERVED, CheckedRows, KeyRange, check_key, check_valu
 from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import AsyncSnapshot, Chunks, RawRow
 from lapse.kv.slatedb.engine import SEGMENT, TimeLimit, data_files, load, meta_key, new_batch
-from lapse.kv.slatedb.purge import SlatePurge, trees
+from lapse.kv.slatedb.purge import SlatePurge, tree_bytes, trees
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
 from lapse.kv.verify import total_bytes
 
 CHUNK_ROWS = 1_000
-_LAST_RESERVED = RESERVED + b"\xff" * 16
 _AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 
 
@@ -113,11 +112,11 @@ class SlateStore(AsyncStore):
         fetching: Awaitable[bytes | None] = handle.get(self.prefix + key)
         return fetching
 
-    async def fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [await self.fetch_from(self.handle, key) for key in keys]
+    async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
+        return [(key, raw) for key in keys if (raw := await self.fetch_from(self.handle, key)) is not None]
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
-        return Source(handle, [keys], self.prefix)
+        return Source(handle, keys, self.prefix)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
         return self.chunks_from(await self.handle.snapshot(), keys)
@@ -142,7 +141,7 @@ class SlateStore(AsyncStore):
         path = self.state.url.path
         if path is None:
             manifest = await self.admin.read_manifest(None)
-            return sum(tree.bytes for tree in trees(manifest)) if manifest else 0
+            return sum(map(tree_bytes, trees(manifest).values())) if manifest else 0
         return total_bytes(data_files(path))
 
     # Writing
@@ -150,27 +149,17 @@ class SlateStore(AsyncStore):
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)
         self.writes += 1
-        options = self.put_options(stamp.expires_ms)
-        if options is None:
-            done = await self.handle.put(self.prefix + key, raw)
-        else:
-            done = await self.handle.put_with_options(self.prefix + key, raw, options, self._write_options)
-        if self.state.options.durable:
-            await self.settle(done)
+        await self.settle(await self.put_into(self.handle, key, raw, stamp.expires_ms, self._write_options))
 
     async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
-        state, batch, prefix = self.state, new_batch(), self.prefix
+        state, batch = self.state, new_batch()
         now_ms = state.clock.now_ms()
         for key, value, own in zip(rows.keys, rows.values, rows.ttls or repeat(ttl), strict=False):
             stamp = state.stamp(own, now_ms)
             stamp.group.note(key)
-            options = self.put_options(stamp.expires_ms)
-            if options is None:
-                batch.put(prefix + key, stamp.head + value)
-            else:
-                batch.put_with_options(prefix + key, stamp.head + value, options)
+            self.put_into(batch, key, stamp.head + value, stamp.expires_ms)
         for key in deletes:
-            batch.delete(prefix + key)
+            batch.delete(self.prefix + key)
         if now_ms - state.mark_ms >= self.mark_step_ms:
             batch.put(meta_key(stored.MARK_KEY), stored.pack_mark(now_ms))
             state.mark_ms = now_ms
@@ -188,18 +177,18 @@ class SlateStore(AsyncStore):
     def version(self) -> int:
         return self.writes
 
-    def put_options(self, expires_ms: int) -> Any:
-        """What the engine is told: the row may be purged once no snapshot can see it alive any more. None where it
-        never expires for the engine, which is opened without a default TTL."""
-        known_ms, options = self._put_options
-        if expires_ms == known_ms:
-            return options
-        slatedb, format = self._slatedb, self.state.format
+    def put_into(self, target: Any, key: bytes, raw: bytes, expires_ms: int, *more: Any) -> Any:
+        """By a method of the database, a batch or a transaction. The engine is told that the row may be purged once no
+        snapshot can see it alive any more; nothing where it never expires, as it is opened without a default TTL."""
+        format = self.state.format
         if expires_ms == NEVER_MS or not format.engine_expiry:
-            return None
-        options = slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(expires_ms + format.snapshot_lifetime_ms))
-        self._put_options = expires_ms, options
-        return options
+            return target.put(self.prefix + key, raw)
+        known_ms, options = self._put_options
+        if expires_ms != known_ms:
+            slatedb = self._slatedb
+            options = slatedb.PutOptions(ttl=slatedb.Ttl.EXPIRE_AT_MILLIS(expires_ms + format.snapshot_lifetime_ms))
+            self._put_options = expires_ms, options
+        return target.put_with_options(self.prefix + key, raw, options, *more)
 
     async def settle(self, done: Any) -> None:
         """Wait until a write would survive a crash, where that was asked for."""
@@ -232,16 +221,15 @@ class SlateStore(AsyncStore):
 
 
 class Source:
-    """The rows of ranges, one after the other, without Lapse's own, with the prefix of their keys taken off."""
+    """The rows of a range without Lapse's own keys, with the prefix of their keys taken off."""
 
-    def __init__(self, handle: Any, ranges: list[KeyRange], prefix: bytes = b"") -> None:
+    def __init__(self, handle: Any, keys: KeyRange, prefix: bytes) -> None:
         self._handle = handle
-        self._ranges = [_behind(prefix, keys) for keys in ranges]
+        self._ranges = [_behind(prefix, keys)] if prefix else without_reserved(keys)
         self._skip = len(prefix)
         self._iterator: Any = None
 
     async def chunk(self) -> list[RawRow]:
-        """Lapse has fewer keys of its own than a chunk has rows, so only the last one of a range can be empty."""
         while self._ranges:
             if self._iterator is None:
                 start, end = self._ranges[0].start, self._ranges[0].end
@@ -250,21 +238,15 @@ class Source:
             found = await self._iterator.next_batch(CHUNK_ROWS)
             if len(found) < CHUNK_ROWS:
                 self._ranges, self._iterator = self._ranges[1:], None
-            if rows := self._rows(found):
-                return rows
+            if found:
+                skip = self._skip
+                return [(kv.key[skip:] if skip else kv.key, kv.value) for kv in found]
         return []
-
-    def _rows(self, found: list[Any]) -> list[RawRow]:
-        skip = self._skip
-        if skip:
-            return [(kv.key[skip:], kv.value) for kv in found]
-        if found and found[0].key <= _LAST_RESERVED:
-            return [(kv.key, kv.value) for kv in found if not kv.key.startswith(RESERVED)]
-        return [(kv.key, kv.value) for kv in found]
 
 
 def without_reserved(keys: KeyRange) -> list[KeyRange]:
-    """The range as up to two ranges around Lapse's own keys."""
+    """The range as up to two ranges around Lapse's own keys. For a transaction, to have read the heartbeat would be a
+    conflict with every purge."""
     below = KeyRange(start=keys.start, end=RESERVED if keys.end is None else min(keys.end, RESERVED))
     start = _AFTER_RESERVED if keys.start is None else max(keys.start, _AFTER_RESERVED)
     above = KeyRange(start=start, end=keys.end)
@@ -272,9 +254,7 @@ def without_reserved(keys: KeyRange) -> list[KeyRange]:
 
 
 def _behind(prefix: bytes, keys: KeyRange) -> KeyRange:
-    """The range as it lies behind a prefix, if there is one."""
-    if not prefix:
-        return keys
+    """The range as it lies behind a prefix."""
     end = prefix[:-1] + bytes([prefix[-1] + 1]) if keys.end is None else prefix + keys.end
     return KeyRange(start=prefix + (keys.start or b""), end=end)
 
@@ -291,12 +271,9 @@ class AsyncTransaction(AsyncSnapshot):
         check_key(key)
         check_value(value)
         expires_ms = store.state.expiry_ms(plain_ttl(ttl), now_ms)
-        raw, options = row.header(created_ms=now_ms, expires_ms=expires_ms) + value, store.put_options(expires_ms)
         self._written.append((key, expires_ms))
-        if options is None:
-            await self.handle.put(store.prefix + key, raw)
-        else:
-            await self.handle.put_with_options(store.prefix + key, raw, options)
+        raw = row.header(created_ms=now_ms, expires_ms=expires_ms) + value
+        await store.put_into(self.handle, key, raw, expires_ms)
 
     async def delete(self, key: bytes) -> None:
         self.read_ms()
@@ -308,10 +285,6 @@ class AsyncTransaction(AsyncSnapshot):
         value = check_value(await self.store.call(function, await self.get(key), operand))
         await self.put(key, value, ttl)
         return value
-
-    def chunks(self, keys: KeyRange) -> Chunks:
-        """Around Lapse's own keys: to have read the heartbeat would be a conflict with every purge."""
-        return super().chunks(keys) if self.store.prefix else Source(self.handle, without_reserved(keys))
 
     async def commit(self) -> None:
         self.read_ms()
