@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lapse.archive import Archive, File, Header, number_of, pending_path
+from lapse.archive.loading import arrow
 from lapse.catalog import Catalog, archive_files, jobs, ledger
 from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.engines.restoring import ArchiveTable
@@ -321,12 +322,12 @@ class Exporter:
 
 def _ranges(column: Any) -> list[Range]:
     """Of a page's growing numbers, which are an Arrow array of texts or a list of cells."""
-    ends = (column[0], column[len(column) - 1])
-    first, last = (int(end.as_py() if hasattr(end, "as_py") else end) for end in ends)
-    if last - first + 1 == len(column):
-        return [(first, last)]
-    found = column.to_pylist() if hasattr(column, "to_pylist") else column
-    return _joined([], [(int(number), int(number)) for number in found])
+    compute, kind = arrow("compute"), arrow().int64()
+    numbers = column.cast(kind) if hasattr(column, "cast") else arrow().array(column, kind)
+    steps = compute.subtract(numbers.slice(1), numbers.slice(0, len(numbers) - 1))
+    breaks = compute.indices_nonzero(compute.not_equal(steps, 1)).to_pylist()
+    firsts, lasts = [0, *(each + 1 for each in breaks)], [*breaks, len(numbers) - 1]
+    return [(numbers[first].as_py(), numbers[last].as_py()) for first, last in zip(firsts, lasts, strict=True)]
 
 
 def _bytes(column: Any) -> int:
