@@ -179,7 +179,7 @@ def test_rows_come_in_batches_of_bounded_size_and_the_rest_can_be_left(h: Harnes
         named = cells.columns(connection, TableName("source"))
         reading = cells.read(connection, TableName("source"), named, "true ORDER BY id")
         assert next(reading)[0].to_pylist() == ["0", "1"]
-        reading.close()  # type: ignore[attr-defined]
+        reading.close()
         assert connection.exec_driver_sql("SELECT count(*) FROM source").scalar() == 6
 
 

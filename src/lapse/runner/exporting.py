@@ -14,6 +14,9 @@ Bringing a file back is the same in the other direction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -39,8 +42,12 @@ FILE_ROWS = 200_000
 MOST_GROWTH = 10
 SAMPLED = 16
 
+MOST_PAGE_BYTES = 32 << 20
+"""Where rows that follow small ones are large: no more is read, whatever the number of rows was to be."""
 Range = tuple[int, int]
 """First and last of consecutive numbers."""
+Page = tuple[list[Range], list[Any]]
+"""Numbers of rows, and their cells by column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +180,7 @@ class Exporter:
         self.reached("begun")
         with self._archive.begin(header) as pending:
             written: list[Range] = []
-            for ranges, cells in self._pages(header):
+            for ranges, cells in _ahead(self._pages(header)):
                 pending.write(cells)
                 written = _joined(written, ranges)
                 self.reached("writing")
@@ -216,24 +223,38 @@ class Exporter:
                 time_column=ARCHIVED_AT,
             )
 
-    def _pages(self, header: Header) -> Iterator[tuple[list[Range], list[Any]]]:
-        """Numbers and cells of rows in the order in which they came; each page is read by a transaction of its own."""
+    def _pages(self, header: Header) -> Iterator[Page]:
+        """Rows in the order in which they came; each page is read by a transaction of its own."""
         place = next(index for index, column in enumerate(header.columns) if column.name == SEQUENCE)
         after, rows = 0, min(FIRST_PAGE_ROWS, self._page_rows)
         while True:
             # Rows that a person put there have no job.
             chosen = f"COALESCE({JOB}, 0) = {header.job} AND {SEQUENCE} > {after} ORDER BY {SEQUENCE} LIMIT {rows}"
-            with self._engine.outbox(self.place.staging) as connection:
-                batches = list(self._cells.read(connection, self.place.staging, header.columns, chosen))
+            batches, size = self._page(header, chosen)
             if not batches:
                 return
+            found = 0
             for batch in batches:
                 ranges = _ranges(batch[place])
                 yield ranges, batch
-                after = ranges[-1][1]
-            size = sum(_bytes(column) for batch in batches for column in batch)
-            fitting = max(1, rows * PAGE_BYTES // max(size, 1))
+                after, found = ranges[-1][1], found + len(batch[place])
+            fitting = max(1, found * PAGE_BYTES // max(size, 1))
             rows = min(fitting, rows * MOST_GROWTH, self._page_rows)
+
+    def _page(self, header: Header, chosen: str) -> tuple[list[list[Any]], int]:
+        """Batches of rows, and about how many bytes they have. What is too much for a page is left to the next."""
+        batches: list[list[Any]] = []
+        size = 0
+        with (
+            self._engine.outbox(self.place.staging) as connection,
+            closing(self._cells.read(connection, self.place.staging, header.columns, chosen)) as reading,
+        ):
+            for batch in reading:
+                batches.append(batch)
+                size += sum(map(_bytes, batch))
+                if size >= MOST_PAGE_BYTES:
+                    break
+        return batches, size
 
     def _read_back(self, file: File) -> None:
         """What is at the destination now is what was written: only then do its rows go."""
@@ -318,6 +339,20 @@ class Exporter:
         self._alive()
         with self._engine.outbox(self.place.staging) as connection:
             return self._rows.oldest_job(connection)
+
+
+def _ahead(pages: Iterator[Page]) -> Iterator[Page]:
+    """The same pages, each read while the one before is written."""
+    with ThreadPoolExecutor(1, "lapse-export-page") as pool:
+        context = copy_context()
+
+        def start() -> Future[Page | None]:
+            return pool.submit(lambda: context.run(lambda: next(pages, None)))
+
+        reading = start()
+        while (page := reading.result()) is not None:
+            reading = start()
+            yield page
 
 
 def _ranges(column: Any) -> list[Range]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, .
 
 def read(
     connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any]]:
     """The rows that match, in batches of bounded size: the cells of each column, as an Arrow array or a list.
 
     `where` may end with an order and a limit. The session is in UTC, as all of Lapse's are.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,7 @@ def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, .
 
 def read(
     connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any]]:
     """The rows that match, in batches of bounded size: an Arrow array of texts for each column.
 
     `where` may end with an order and a limit. The settings last until the transaction ends.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, .
 
 def read(
     connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any]]:
     """The rows that match, in batches of bounded size: the cells of each column.
 
     `where` may end with an order and a limit.
