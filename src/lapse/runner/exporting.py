@@ -13,7 +13,7 @@ Bringing a file back is the same in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
@@ -341,7 +341,7 @@ class Exporter:
             return self._rows.oldest_job(connection)
 
 
-def _ahead(pages: Iterator[Page]) -> Iterator[Page]:
+def _ahead(pages: Iterator[Page]) -> Generator[Page]:
     """The same pages, each read while the one before is written."""
     with ThreadPoolExecutor(1, "lapse-export-page") as pool:
         context = copy_context()
@@ -358,7 +358,7 @@ def _ahead(pages: Iterator[Page]) -> Iterator[Page]:
 def _ranges(column: Any) -> list[Range]:
     """Of a page's growing numbers, which are an Arrow array of texts or a list of cells."""
     compute, kind = arrow("compute"), arrow().int64()
-    numbers = column.cast(kind) if hasattr(column, "cast") else arrow().array(column, kind)
+    numbers = column.cast(kind) if hasattr(column, "cast") else arrow().array(map(int, column), kind)
     steps = compute.subtract(numbers.slice(1), numbers.slice(0, len(numbers) - 1))
     breaks = compute.indices_nonzero(compute.not_equal(steps, 1)).to_pylist()
     firsts, lasts = [0, *(each + 1 for each in breaks)], [*breaks, len(numbers) - 1]

@@ -88,12 +88,17 @@ def read(
 
     `where` may end with an order and a limit. The settings last until the transaction ends.
     """
-    connection.exec_driver_sql(f"{SETTINGS}; {BY_NUMBER}")
+    connection.exec_driver_sql(f"{SETTINGS}; {BY_NUMBER}; SAVEPOINT lapse_read")
     names = ", ".join(quote(column.name) for column in named)
     sql = f"COPY (SELECT {names} FROM ONLY {relation(table)} WHERE {where}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')"
     raw: Any = connection.connection.driver_connection
-    with raw.cursor() as cursor, cursor.copy(sql) as copy:
-        yield from csvtext.batches(copy, len(named))
+    try:
+        with raw.cursor() as cursor, cursor.copy(sql) as copy:
+            yield from csvtext.batches(copy, len(named))
+    except GeneratorExit:
+        # What was not wanted any more was cancelled; the transaction goes on.
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT lapse_read")
+        raise
 
 
 def insert(
