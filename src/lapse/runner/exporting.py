@@ -14,11 +14,12 @@ Bringing a file back is the same in the other direction.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 from sqlalchemy import Connection
@@ -343,16 +344,28 @@ class Exporter:
 
 def _ahead(pages: Iterator[Page]) -> Generator[Page]:
     """The same pages, each read while the one before is written."""
-    with ThreadPoolExecutor(1, "lapse-export-page") as pool:
-        context = copy_context()
-
-        def start() -> Future[Page | None]:
-            return pool.submit(lambda: context.run(lambda: next(pages, None)))
-
-        reading = start()
+    reading = _started(pages)
+    try:
         while (page := reading.result()) is not None:
-            reading = start()
+            reading = _started(pages)
             yield page
+    finally:
+        reading.exception()
+
+
+def _started(pages: Iterator[Page]) -> Future[Page | None]:
+    """Reads one page, in a thread that a process does not wait for when it ends: the server may never answer."""
+    found: Future[Page | None] = Future()
+    context = copy_context()
+
+    def read() -> None:
+        try:
+            found.set_result(context.run(lambda: next(pages, None)))
+        except BaseException as error:
+            found.set_exception(error)
+
+    Thread(target=read, name="lapse-export-page", daemon=True).start()
+    return found
 
 
 def _ranges(column: Any) -> list[Range]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from threading import Event, active_count
+from threading import Event
 from typing import Any
 
 import pytest
@@ -77,8 +79,32 @@ def test_what_goes_wrong_with_a_page_is_raised_where_it_would_be_used() -> None:
 
 
 def test_pages_that_are_left_are_not_read_on() -> None:
-    threads = active_count()
-    reading = _ahead(_page(number) for number in range(100))
+    asked: list[int] = []
+
+    def pages() -> Iterator[Page]:
+        for number in range(100):
+            asked.append(number)
+            yield _page(number)
+
+    reading = _ahead(pages())
     next(reading)
     reading.close()
-    assert active_count() == threads
+    assert asked == [0, 1]
+
+
+def test_a_process_ends_while_a_page_never_comes() -> None:
+    """Workers are told to stop while their database does not answer."""
+    script = """
+from threading import Event, Thread
+from lapse.runner.exporting import _ahead
+
+def pages():
+    yield [], []
+    began.set()
+    Event().wait()
+
+began = Event()
+Thread(target=lambda: list(_ahead(pages())), daemon=True).start()
+began.wait()
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
