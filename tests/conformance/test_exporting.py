@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 import lapse.archive
+from lapse.archive import Header
 from lapse.catalog import Catalog, archive_files
 from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.errors import ArchiveDamaged, ArchiveUnavailable, Retryable
 from lapse.model.archive import label
 from lapse.model.table import TableName
+from lapse.runner import exporting
 from lapse.runner.exporting import Exporter
 from tests.backends.base import quick_folder
 from tests.conformance.harness import Harness
@@ -24,6 +27,8 @@ from tests.conformance.test_archive import archived_events
 from tests.exporting import BACK_STEPS, EXPORT_STEPS, exporter
 
 ROWS = 30
+LARGE_ROWS, LARGE_BYTES = 180, 60_000
+"""As many as a page may have rows, by the size of those before them."""
 
 
 @pytest.fixture
@@ -65,6 +70,30 @@ def stored(h: Harness) -> list[StoredFile]:
 
 def all_ids() -> list[int]:
     return [*range(1, 21), *range(50, 60)]
+
+
+def test_a_page_holds_no_more_than_its_bytes_when_large_rows_follow_small_ones(
+    h: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by what a page may hold, not by how large rows were before."""
+    monkeypatch.setattr(exporting, "MOST_PAGE_BYTES", 1 << 20)
+    archived_events(h, expired=20 + LARGE_ROWS)
+    h.sql(f"UPDATE events SET note = '{'x' * LARGE_BYTES}' WHERE id BETWEEN 21 AND {20 + LARGE_ROWS}")
+    h.run_one()
+    sizes: list[int] = []
+
+    class Watched(Exporter):
+        def _page(self, header: Header, chosen: str) -> tuple[list[list[Any]], int]:
+            found = super()._page(header, chosen)
+            sizes.append(found[1])
+            return found
+
+    watched = exporter(h.owner, folder, Watched, target_bytes=1 << 30)
+    watched._page_rows = 1_000
+    done = watched.run_once()
+    assert (done.rows, staged(h), in_files(folder)) == (20 + LARGE_ROWS, [], [*range(1, 21 + LARGE_ROWS)])
+    # A page ends with the batch that passes its bound.
+    assert sum(sizes) > LARGE_ROWS * LARGE_BYTES > 2 * max(sizes), sizes
 
 
 def test_every_row_is_in_one_file_and_nowhere_else(archived: Harness, folder: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pymysql
 import pytest
 
 from lapse.app import Lapse
-from lapse.engines.mysql import cells
+from lapse.engines.mysql import cells, packets
 from lapse.errors import Unsupported
 from lapse.model.table import TableName
 from tests.backends.mariadb import MariadbServer
@@ -123,3 +125,103 @@ def test_floats_come_back_with_all_their_bits(h: Harness, tmp_path: Path) -> Non
     move(h, cells, tmp_path, TableName("source"), TableName("target"))
     asked = "SELECT CAST(f * 1e0 AS CHAR), CAST(d AS CHAR) FROM {} ORDER BY d"
     assert h.rows(asked.format("source")) == h.rows(asked.format("target"))
+
+
+LENGTHS = (0, 1, 250, 251, 252, 65_535, 65_536, 70_000)
+"""Around those at which the server writes the length of a cell in another way."""
+
+
+def test_cells_of_every_length_are_read(h: Harness) -> None:
+    h.sql("CREATE TABLE source (id int primary key, a longtext, b longblob, c int)")
+    for number, length in enumerate(LENGTHS):
+        h.sql(f"INSERT INTO source VALUES ({2 * number}, repeat('ü', {length}), repeat(0xff, {length}), NULL)")
+        h.sql(f"INSERT INTO source VALUES ({2 * number + 1}, NULL, NULL, {number})")
+    found = [row for batch in _read(h, "true ORDER BY id") for row in zip(*batch, strict=True)]
+    assert found == [
+        row
+        for number, length in enumerate(LENGTHS)
+        for row in (
+            (str(2 * number), "ü" * length, b"\xff" * length, None),
+            (str(2 * number + 1), None, None, str(number)),
+        )
+    ]
+
+
+def test_a_row_that_is_larger_than_a_packet_is_read_between_others(h: Harness, server: MariadbServer) -> None:
+    large = 17 << 20
+    ((before,),) = server.execute("SELECT @@GLOBAL.max_allowed_packet")
+    server.execute(f"SET GLOBAL max_allowed_packet = {64 << 20}")
+    try:
+        with Lapse(h.url) as db:
+            db.execute("CREATE TABLE source (id int primary key, a longtext, b longblob)")
+            db.execute("INSERT INTO source VALUES (1, 'x', 'y')")
+            db.execute(f"INSERT INTO source VALUES (2, repeat('a', {large}), repeat('b', 20))")
+            db.execute("INSERT INTO source VALUES (3, 'z', repeat('c', 300))")
+            with db.engine.transaction() as connection:
+                named = cells.columns(connection, TableName("source"))
+                batches = [
+                    [column.to_pylist() for column in batch]
+                    for batch in cells.read(connection, TableName("source"), named, "true ORDER BY id")
+                ]
+                assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    finally:
+        server.execute(f"SET GLOBAL max_allowed_packet = {before}")
+    found = [row for batch in batches for row in zip(*batch, strict=True)]
+    assert found == [("1", "x", b"y"), ("2", "a" * large, b"b" * 20), ("3", "z", b"c" * 300)]
+
+
+def test_rows_come_in_batches_of_bounded_size_and_the_rest_can_be_left(h: Harness) -> None:
+    h.sql("CREATE TABLE source (id int primary key, a longtext)")
+    for number in range(6):
+        h.sql(f"INSERT INTO source VALUES ({number}, repeat('x', {packets.BATCH_BYTES // 2 + 1}))")
+    assert [len(batch[0]) for batch in _read(h, "true ORDER BY id")] == [2, 2, 2]
+    with h.db.engine.transaction() as connection:
+        named = cells.columns(connection, TableName("source"))
+        reading = cells.read(connection, TableName("source"), named, "true ORDER BY id")
+        assert next(reading)[0].to_pylist() == ["0", "1"]
+        reading.close()
+        assert connection.exec_driver_sql("SELECT count(*) FROM source").scalar() == 6
+
+
+def test_no_row_is_an_empty_result(h: Harness) -> None:
+    h.sql("CREATE TABLE source (id int primary key)")
+    assert _read(h, "true") == []
+
+
+def test_an_error_after_the_first_rows_is_told_and_the_connection_goes_on(h: Harness) -> None:
+    h.sql("CREATE TABLE source (id int primary key, a varchar(20))")
+    h.sql("INSERT INTO source VALUES (1, 'x'), (2, 'y'), (3, 'z')")
+    with h.db.engine.transaction() as connection:
+        named = cells.columns(connection, TableName("source"))
+        # The third row cannot be computed, after two were sent.
+        with pytest.raises(pymysql.err.DatabaseError, match="out of range"):
+            list(cells.read(connection, TableName("source"), named, "id < 3 OR exp(id * 1000) > 0"))
+        assert connection.exec_driver_sql("SELECT count(*) FROM source").scalar() == 3
+
+
+def test_a_connection_that_is_killed_while_rows_come_tells_so(h: Harness, server: MariadbServer) -> None:
+    h.sql("CREATE TABLE source (id int primary key, a longtext)")
+    for number in range(12):
+        h.sql(f"INSERT INTO source VALUES ({number}, repeat('x', {packets.BATCH_BYTES}))")
+    with pytest.raises(pymysql.err.OperationalError), h.db.engine.transaction() as connection:
+        named = cells.columns(connection, TableName("source"))
+        thread = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
+        reading = cells.read(connection, TableName("source"), named, "true ORDER BY id")
+        next(reading)
+        server.execute(f"KILL {int(thread)}")
+        list(reading)
+    assert h.rows("SELECT count(*) FROM source") == [(12,)]
+
+
+def test_rows_are_read_by_column(h: Harness) -> None:
+    """And not cell by cell, as they are where the driver has changed."""
+    h.sql("CREATE TABLE source (id int primary key)")
+    with h.db.engine.transaction() as connection:
+        assert packets.can_read(connection.connection.driver_connection)
+
+
+def _read(h: Harness, where: str) -> list[list[list[Any]]]:
+    with h.db.engine.transaction() as connection:
+        named = cells.columns(connection, TableName("source"))
+        found = cells.read(connection, TableName("source"), named, where)
+        return [[column.to_pylist() for column in batch] for batch in found]

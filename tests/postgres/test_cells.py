@@ -173,3 +173,16 @@ def test_batches_are_of_bounded_size(h: Harness, client: psycopg.Connection) -> 
     with h.db.engine.transaction() as connection:
         sizes = [len(batch[0]) for batch in cells.read(connection, TableName("source", "public"), named)]
     assert len(sizes) == 4 and sum(sizes) == 150
+
+
+def test_a_page_of_an_outbox_reads_no_more_than_its_rows(h: Harness) -> None:
+    """Nothing is known of a table that was filled a moment ago: left alone, the planner reads and sorts all of it."""
+    h.sql("CREATE TABLE source (lapse_seq bigint primary key, lapse_job bigint, body text)")
+    h.sql("INSERT INTO source SELECT n, 1, repeat('x', 200) FROM generate_series(1, 50000) n")
+    with h.db.engine.transaction() as connection:
+        named = cells.columns(connection, TableName("source", "public"))
+        where = "COALESCE(lapse_job, 0) = 1 AND lapse_seq > 1000 ORDER BY lapse_seq LIMIT 5000"
+        (batch,) = cells.read(connection, TableName("source", "public"), named, where)
+        assert batch[0].to_pylist() == [str(number) for number in range(1001, 6001)]
+        scans = "SELECT seq_scan, seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'source'"
+        assert connection.exec_driver_sql(scans).one() == (0, 0, 5000)

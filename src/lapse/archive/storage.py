@@ -33,7 +33,7 @@ class Storage(ABC):
 
     @abstractmethod
     def encode(self, cells: Any) -> tuple[Any, Odd]:
-        """Cells, a sequence or an Arrow array of texts, as an array of `type`."""
+        """Cells, a sequence or an Arrow array of texts or bytes, as an array of `type`."""
 
     @abstractmethod
     def decode(self, stored: Any) -> list[Cell]:
@@ -74,7 +74,7 @@ class BinaryStorage(Storage):
     def encode(self, cells: Any) -> tuple[Any, Odd]:
         if self.escaped:
             cells = [None if cell is None else bytes.fromhex(cell[2:]) for cell in texts(cells).to_pylist()]
-        return arrow().array(cells, self.type), {}
+        return (cells if isinstance(cells, arrow().Array) else arrow().array(cells, self.type)), {}
 
     def decode(self, stored: Any) -> list[Cell]:
         values = stored.to_pylist()

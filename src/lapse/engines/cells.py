@@ -5,7 +5,7 @@ A cell is a value as the database writes it; `lapse.archive.storage` has the for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
@@ -27,7 +27,7 @@ class Cells(Protocol):
 
     def read(
         self, connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-    ) -> Iterator[list[Any]]:
+    ) -> Generator[list[Any]]:
         """The rows that match, in batches of bounded size, by column. `where` may end with an order and a limit."""
         ...
 

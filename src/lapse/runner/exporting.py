@@ -13,14 +13,19 @@ Bringing a file back is the same in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 from sqlalchemy import Connection
 
 from lapse.archive import Archive, File, Header, number_of, pending_path
+from lapse.archive.loading import arrow
 from lapse.catalog import Catalog, archive_files, jobs, ledger
 from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.engines.restoring import ArchiveTable
@@ -38,8 +43,12 @@ FILE_ROWS = 200_000
 MOST_GROWTH = 10
 SAMPLED = 16
 
+MOST_PAGE_BYTES = 32 << 20
+"""Where rows that follow small ones are large: no more is read, whatever the number of rows was to be."""
 Range = tuple[int, int]
 """First and last of consecutive numbers."""
+Page = tuple[list[Range], list[Any]]
+"""Numbers of rows, and their cells by column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,7 +181,7 @@ class Exporter:
         self.reached("begun")
         with self._archive.begin(header) as pending:
             written: list[Range] = []
-            for ranges, cells in self._pages(header):
+            for ranges, cells in _ahead(self._pages(header)):
                 pending.write(cells)
                 written = _joined(written, ranges)
                 self.reached("writing")
@@ -215,24 +224,38 @@ class Exporter:
                 time_column=ARCHIVED_AT,
             )
 
-    def _pages(self, header: Header) -> Iterator[tuple[list[Range], list[Any]]]:
-        """Numbers and cells of rows in the order in which they came; each page is read by a transaction of its own."""
+    def _pages(self, header: Header) -> Iterator[Page]:
+        """Rows in the order in which they came; each page is read by a transaction of its own."""
         place = next(index for index, column in enumerate(header.columns) if column.name == SEQUENCE)
         after, rows = 0, min(FIRST_PAGE_ROWS, self._page_rows)
         while True:
             # Rows that a person put there have no job.
             chosen = f"COALESCE({JOB}, 0) = {header.job} AND {SEQUENCE} > {after} ORDER BY {SEQUENCE} LIMIT {rows}"
-            with self._engine.outbox(self.place.staging) as connection:
-                batches = list(self._cells.read(connection, self.place.staging, header.columns, chosen))
+            batches, size = self._page(header, chosen)
             if not batches:
                 return
+            found = 0
             for batch in batches:
                 ranges = _ranges(batch[place])
                 yield ranges, batch
-                after = ranges[-1][1]
-            size = sum(_bytes(column) for batch in batches for column in batch)
-            fitting = max(1, rows * PAGE_BYTES // max(size, 1))
+                after, found = ranges[-1][1], found + len(batch[place])
+            fitting = max(1, found * PAGE_BYTES // max(size, 1))
             rows = min(fitting, rows * MOST_GROWTH, self._page_rows)
+
+    def _page(self, header: Header, chosen: str) -> tuple[list[list[Any]], int]:
+        """Batches of rows, and about how many bytes they have. What is too much for a page is left to the next."""
+        batches: list[list[Any]] = []
+        size = 0
+        with (
+            self._engine.outbox(self.place.staging) as connection,
+            closing(self._cells.read(connection, self.place.staging, header.columns, chosen)) as reading,
+        ):
+            for batch in reading:
+                batches.append(batch)
+                size += sum(map(_bytes, batch))
+                if size >= MOST_PAGE_BYTES:
+                    break
+        return batches, size
 
     def _read_back(self, file: File) -> None:
         """What is at the destination now is what was written: only then do its rows go."""
@@ -319,14 +342,40 @@ class Exporter:
             return self._rows.oldest_job(connection)
 
 
+def _ahead(pages: Iterator[Page]) -> Generator[Page]:
+    """The same pages, each read while the one before is written."""
+    reading = _started(pages)
+    try:
+        while (page := reading.result()) is not None:
+            reading = _started(pages)
+            yield page
+    finally:
+        reading.exception()
+
+
+def _started(pages: Iterator[Page]) -> Future[Page | None]:
+    """Reads one page, in a thread that a process does not wait for when it ends: the server may never answer."""
+    found: Future[Page | None] = Future()
+    context = copy_context()
+
+    def read() -> None:
+        try:
+            found.set_result(context.run(lambda: next(pages, None)))
+        except BaseException as error:
+            found.set_exception(error)
+
+    Thread(target=read, name="lapse-export-page", daemon=True).start()
+    return found
+
+
 def _ranges(column: Any) -> list[Range]:
     """Of a page's growing numbers, which are an Arrow array of texts or a list of cells."""
-    ends = (column[0], column[len(column) - 1])
-    first, last = (int(end.as_py() if hasattr(end, "as_py") else end) for end in ends)
-    if last - first + 1 == len(column):
-        return [(first, last)]
-    found = column.to_pylist() if hasattr(column, "to_pylist") else column
-    return _joined([], [(int(number), int(number)) for number in found])
+    compute, kind = arrow("compute"), arrow().int64()
+    numbers = column.cast(kind) if hasattr(column, "cast") else arrow().array(map(int, column), kind)
+    steps = compute.subtract(numbers.slice(1), numbers.slice(0, len(numbers) - 1))
+    breaks = compute.indices_nonzero(compute.not_equal(steps, 1)).to_pylist()
+    firsts, lasts = [0, *(each + 1 for each in breaks)], [*breaks, len(numbers) - 1]
+    return [(numbers[first].as_py(), numbers[last].as_py()) for first, last in zip(firsts, lasts, strict=True)]
 
 
 def _bytes(column: Any) -> int:

@@ -45,6 +45,22 @@ def test_each_batch_is_a_row_group(archive: Archive, tmp_path: Path) -> None:
     assert metadata.row_group(0).column(0).compression == "ZSTD"
 
 
+def test_only_text_has_a_dictionary_whatever_a_column_is_called(archive: Archive, tmp_path: Path) -> None:
+    named = ("a.b", "list.element", 'c"d', "note")
+    kinds = ("bigint", "text", "timestamp with time zone", "text")
+    columns = tuple(
+        ArchivedColumn(engine="postgresql", name=name, type=kind) for name, kind in zip(named, kinds, strict=True)
+    )
+    cells = [["1", "2"], ["x", "x"], ["2026-11-17 10:00:00+00"] * 2, ["y", "y"]]
+    path = archive.publish(write(archive, [cells], columns=columns, time_column=None)).path
+    group = pq.ParquetFile(tmp_path / path).metadata.row_group(0)
+    found = {
+        group.column(number).path_in_schema: group.column(number).has_dictionary_page for number in range(len(named))
+    }
+    assert found == {"a.b": False, "list.element": True, 'c"d': False, "note": True}
+    assert [batch.column(0).to_pylist() for batch in archive] == [[1, 2]]
+
+
 def test_pending_files_are_seen_by_no_reader(archive: Archive, tmp_path: Path) -> None:
     archive.publish(write(archive, [rows(1, 20)]))
     write(archive, [rows(21, 20)], sequence=2)
@@ -198,8 +214,10 @@ def tampered(path: Path, change: str) -> None:
     if change == "cut":
         path.write_bytes(content[: len(content) // 2])
     elif change == "flipped":
-        middle = len(content) // 3
-        path.write_bytes(content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
+        # Inside the values of a column: what the file tells beside them, such as their extremes, is not of its rows.
+        column = pq.read_metadata(path).row_group(0).column(0)
+        place = column.data_page_offset + column.total_compressed_size - 20
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
     elif change == "foreign":
         pq.write_table(pa.table({"id": [1]}), path)
     elif change == "no parquet":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from lapse.archive import ArchivedColumn
 from lapse.archive.storage import Cell
+from lapse.engines.mysql import packets
 from lapse.engines.mysql.names import qualified, quote
 from lapse.errors import Unsupported
 from lapse.model.table import TableName
@@ -38,14 +39,17 @@ def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, .
 
 def read(
     connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-) -> Iterator[list[Any]]:
-    """The rows that match, in batches of bounded size: the cells of each column.
+) -> Generator[list[Any]]:
+    """The rows that match, in batches of bounded size: the cells of each column, as an Arrow array or a list.
 
     `where` may end with an order and a limit. The session is in UTC, as all of Lapse's are.
     """
     names = ", ".join(_expression(column) for column in named)
     with _cells(connection) as raw, _streaming(raw) as cursor:
         cursor.execute(f"SELECT {names} FROM {qualified(table)} WHERE {where}")
+        if packets.can_read(raw):
+            yield from packets.batches(raw, cursor._result)
+            return
         while found := cursor.fetchmany(FETCH_ROWS):
             yield [list(column) for column in zip(*found, strict=True)]
 

@@ -338,4 +338,4 @@ def insert(declared: BoundPolicy, job: str) -> str:
     assert name is not None
     columns = ", ".join(quote(column.name) for column in declared.table.columns)
     into = f"INSERT INTO {relation(name)} ({columns}, {ARCHIVED_AT}, {JOB})".replace("%", "%%")
-    return f"{into} SELECT gone.*, pg_catalog.clock_timestamp(), {job} FROM gone"
+    return f"{into} SELECT gone.*, pg_catalog.statement_timestamp(), {job} FROM gone"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,10 @@ from lapse.engines.sqlite.names import quote
 from lapse.model.table import TableName
 
 ENGINE = "sqlite"
-FETCH_ROWS = 10_000
+BATCH_ROWS = 10_000
+BATCH_BYTES = 4 << 20
+FETCH_ROWS = 8
+"""After so many the size is looked at: a row may be as large as a batch."""
 
 
 def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, ...]:
@@ -25,7 +28,7 @@ def columns(connection: Connection, table: TableName) -> tuple[ArchivedColumn, .
 
 def read(
     connection: Connection, table: TableName, named: Sequence[ArchivedColumn], where: str = "true"
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any]]:
     """The rows that match, in batches of bounded size: the cells of each column.
 
     `where` may end with an order and a limit.
@@ -33,8 +36,16 @@ def read(
     names = ", ".join(quote(column.name) for column in named)
     with _cells(connection) as raw:
         cursor = raw.execute(f"SELECT {names} FROM {quote(table.name)} WHERE {where}")
+        rows: list[Any] = []
+        size = 0
         while found := cursor.fetchmany(FETCH_ROWS):
-            yield [list(column) for column in zip(*found, strict=True)]
+            rows += found
+            size += sum(len(cell) for row in found for cell in row if type(cell) in (str, bytes))
+            if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
+                yield [list(column) for column in zip(*rows, strict=True)]
+                rows, size = [], 0
+        if rows:
+            yield [list(column) for column in zip(*rows, strict=True)]
 
 
 def insert(
