@@ -227,7 +227,7 @@ class Watch:
         same = known is not None and known.born == born
         if same and (as_well or known is None or known.is_young):
             names = self._armed.names
-            found = _listed(json.loads(told or '[]'), names) if as_well else columns(connection, self._name, names)
+            found = _listed(json.loads(told or "[]"), names) if as_well else columns(connection, self._name, names)
             same = found == self._armed.columns
         if same and not tells:
             same = known is not None and self._is_the_one(connection, known)

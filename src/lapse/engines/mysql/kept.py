@@ -24,7 +24,8 @@ def keep(walk: Walk, found: str) -> str:
     """Remembers the keys that `found` selects, in the order of the walk, how many they are and the last of them."""
     last = "min" if walk.parts[0].descending else "max"
     key = walk.parts[0].selected
-    return f"SELECT json_arrayagg({key}), coalesce({last}({key}), 0), count(*) INTO {KEYS}, {LAST}, {FOUND} FROM ({found}) AS found"
+    what = f"json_arrayagg({key}), coalesce({last}({key}), 0), count(*)"
+    return f"SELECT {what} INTO {KEYS}, {LAST}, {FOUND} FROM ({found}) AS found"
 
 
 def bound(walk: Walk) -> str:
