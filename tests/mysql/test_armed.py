@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Thread
 from time import sleep, time
 
 import pytest
@@ -316,6 +317,41 @@ def test_tables_of_one_second_that_are_swapped_in_the_middle_of_a_job(
         assert len(h.ids()) == 20
         (status,) = [each for each in db.status() if each.table.name == "events"]
         assert status.blocked == BlockCode.TABLE_REPLACED
+
+
+def test_a_swap_that_was_waiting_before_the_job_began(
+    h: Harness, server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server counted it when it began to wait, so only the rows tell that the table is another one."""
+    _twins(h, server)
+    h.sql(_rows(h, 101))
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off'), TTL = ts + INTERVAL 1 DAY")
+    h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 2, ttl_adaptive = 'off')")
+    # Names are locked in their order: this one first, which a reader keeps.
+    server.execute("RENAME TABLE twin TO a_twin", database=_name(h))
+    server.execute(_rows(h, 101, minutes=7).replace("events", "a_twin", 1), database=_name(h))
+    swap = "RENAME TABLE events TO away, a_twin TO events"
+    waiting = Thread(target=server.execute, args=(swap,), kwargs={"database": _name(h)})
+    with server.connect(_name(h)) as reader, reader.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        cursor.execute("SELECT count(*) FROM a_twin")
+        waiting.start()
+        while not server.execute(f"SELECT 1 FROM information_schema.processlist WHERE info = '{swap}'"):
+            sleep(0.01)
+        sleep(0.2)
+
+        def let_it() -> None:
+            cursor.execute("ROLLBACK")
+            waiting.join()
+
+        _after_a_batch(monkeypatch, let_it)
+        h.run("events")
+    waiting.join()
+    h.advance(hours=1)
+    h.run("events")
+    assert len(h.ids()) == 20
+    (status,) = [each for each in h.db.status() if each.table.name == "events"]
+    assert status.blocked == BlockCode.TABLE_REPLACED
 
 
 @pytest.mark.parametrize("name", ["Events", "été", "a b-c", "漢字"])

@@ -143,6 +143,28 @@ def test_keys_stay_on_the_server_unless_a_session_holds_one(h: Harness, server: 
         event.remove(Database, "handle_error", note)
 
 
+def test_a_batch_asks_the_server_few_questions(h: Harness) -> None:
+    if h.db.engine.features.refuses_to_wait:
+        pytest.skip("what refuses to wait locks no rows before it deletes them")
+    h.sql(f"CREATE TABLE t (id INT PRIMARY KEY, ts {h.backend.instant})")
+    h.sql(f"INSERT INTO t SELECT seq, IF(seq > 900, {h.at()}, {h.at(days=-9)}) FROM {numbers(1000)}")
+    h.sql("ALTER TABLE t SET (ttl_delete_batch_size = 100, ttl_adaptive = 'off'), TTL = ts + INTERVAL 1 DAY")
+    batches: list[list[str]] = [[]]
+
+    def listen(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            batches.append([]) if "INTO @lapse_keys" in statement else None
+            batches[-1].append(statement)
+
+    event.listen(Database, "before_cursor_execute", listen)
+    try:
+        assert h.run("t").deleted == 900
+    finally:
+        event.remove(Database, "before_cursor_execute", listen)
+    # After the first one, which has to find a row that stays, and before the last, which ends the task.
+    assert {len(batch) for batch in batches[4:-3]} == {9}, "\n".join(batches[4])
+
+
 def test_a_checkpoint_that_fails_takes_the_rows_back(h: Harness, engine: MysqlEngine) -> None:
     _expired(h)
 

@@ -214,3 +214,8 @@ def test_switched_off_for_the_cluster_is_switched_off_for_lapse(db: Lapse, clien
 def test_a_gate_of_the_operators_own(db: Lapse) -> None:
     with db.engine.connection() as connection:
         assert db.engine.scalar(connection, "SELECT 7") == 7.0
+
+
+def test_a_gauge_that_can_be_read_asks_for_no_privilege(db: Lapse) -> None:
+    (waits,) = [reading for reading in db.gauges() if reading.name == "lock waits"]
+    assert (waits.value, waits.note) == (0.0, None)

@@ -212,19 +212,23 @@ class Watch:
         self._path: str | None = None
         self._walk: Walk | None = walk
         self._lasting: str | None = None
+        self._must_last = False
         self._armed = Armed.read(text) if text else None
 
     def confirm(self, connection: Connection) -> None:
         """After the first statement of the batch. Raises Changed, or Blocked."""
-        born, now, *zone = _born(connection, self._name, zones.COLUMNS)
+        self._must_last, as_well = False, self._columns_as_well
+        born, now, told, *zone = _born(connection, self._name, f"{_COLUMNS if as_well else 'NULL'}, {zones.COLUMNS}")
         block_guess(self._declared, zones.told(self._declared, zone))
         if self._armed is None:
             return
         known = self._armed.looks.get(self._server)
         tells = known is not None and known.tells(born)
         same = known is not None and known.born == born
-        if same and (self._columns_as_well or known is None or known.is_young):
-            same = columns(connection, self._name, self._armed.names) == self._armed.columns
+        if same and (as_well or known is None or known.is_young):
+            names = self._armed.names
+            found = _listed(json.loads(told or "[]"), names) if as_well else columns(connection, self._name, names)
+            same = found == self._armed.columns
         if same and not tells:
             same = known is not None and self._is_the_one(connection, known)
         if not same:
@@ -265,6 +269,8 @@ class Watch:
             return self._text
         if self._lasting is None or not self._has_its_rows(connection, self._lasting):
             self._lasting = self._has_its_rows(connection)
+        if self._lasting is None and self._must_last:
+            raise Changed(f"the rows that table {self._name} is known by went with a batch, which is done again")
         if self._lasting is None:
             found = witnesses(connection, self._table, self._armed.columns, self._walk)
             self._armed = replace(self._armed, rows=found)
@@ -282,7 +288,9 @@ class Watch:
         millisecond and more, a count that has not changed is believed together with a row that was seen before.
         """
         calm = not known.renaming_makes_young and not known.replaced_since(server.executed(connection))
-        if not known.ids or (calm and self._has_its_rows(connection)):
+        # One that is there after the delete was there before it: `renew` asks for it anyway.
+        self._must_last = calm and bool(known.ids) and self._lasting is not None
+        if not known.ids or self._must_last or (calm and self._has_its_rows(connection)):
             return calm
         self._path = self._path or server.path_of(connection, self._name)
         return bool(set(server.table_ids(connection, self._name, self._path).values()) & set(known.ids.values()))
@@ -307,27 +315,37 @@ def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | No
     return Look(at=at, born=born, ids=found, started=started, done=done, renaming_makes_young=renaming)
 
 
+_OF_TABLE = "TABLE_SCHEMA = coalesce(%(schema)s, DATABASE()) AND TABLE_NAME = %(name)s"
+_COLUMNS = (
+    "(SELECT json_arrayagg(json_array(COLUMN_NAME, ORDINAL_POSITION, COLUMN_TYPE))"
+    f" FROM information_schema.COLUMNS WHERE {_OF_TABLE})"
+)
+"""All of a table's, in no order, as a part of another statement. MariaDB would cut a long list short."""
+
+
 def _born(connection: Connection, name: TableName, more: str = "NULL") -> tuple[str | None, str, *tuple[Any, ...]]:
     """When the table was made, or last altered, the server's time, and `more` that is asked in the same statement."""
     born, now, *others = connection.exec_driver_sql(
-        "SELECT (SELECT CREATE_TIME FROM information_schema.TABLES"
-        f" WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s), utc_timestamp(6), {more}",
-        (name.schema, name.name),
+        f"SELECT (SELECT CREATE_TIME FROM information_schema.TABLES WHERE {_OF_TABLE}), utc_timestamp(6), {more}",
+        {"schema": name.schema, "name": name.name},
     ).one()
     return None if born is None else born.isoformat(), now.isoformat(), *others
 
 
 def columns(connection: Connection, name: TableName, names: Sequence[str]) -> list[list[object]]:
     """As the server has them now, whatever was read of the table a moment ago."""
-    wanted = {column.lower() for column in names}
     rows = connection.exec_driver_sql(
-        "SELECT COLUMN_NAME, ORDINAL_POSITION, COLUMN_TYPE FROM information_schema.COLUMNS"
-        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        (name.schema, name.name),
+        f"SELECT COLUMN_NAME, ORDINAL_POSITION, COLUMN_TYPE FROM information_schema.COLUMNS WHERE {_OF_TABLE}",
+        {"schema": name.schema, "name": name.name},
     )
+    return _listed(rows, names)
+
+
+def _listed(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> list[list[object]]:
+    wanted = {column.lower() for column in names}
     return [
         [str(column), int(position), plain_type(inspect.text(kind))]
-        for column, position, kind in rows
+        for column, position, kind in sorted(rows, key=lambda row: int(row[1]))
         if str(column).lower() in wanted
     ]
 

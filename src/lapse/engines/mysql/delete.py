@@ -168,10 +168,11 @@ class TaskSql:
         return f"{self.comment} {kept.keep(self.key, found)}"
 
     def lock_kept(self) -> str:
-        """How many of the keys that `keep` remembers are of expired rows that no other session holds, locked."""
+        """How many keys `keep` remembers, the last of them, and how many are of expired rows that no other session
+        holds, locked."""
         where = [kept.bound(self.key), f"({self.of_the_row}) IS TRUE"]
         locked = self.select("1", where, self.key, " FOR UPDATE SKIP LOCKED")
-        return f"{self.comment} SELECT count(*) FROM ({locked}) AS locked"
+        return f"{self.comment} SELECT {kept.TOLD}, count(*) FROM ({locked}) AS locked"
 
     def count_kept(self) -> str:
         return self.select("count(*)", [kept.bound(self.key), f"({self.condition}) IS TRUE"], self.key)
@@ -546,18 +547,22 @@ class KeyDeleter(MysqlDeleter):
         window, started = self._window_for(limit), perf_counter()
         last, until = self._edge(connection, window)
         connection.exec_driver_sql(plan.keep([*self._lower(), *until], limit))
-        told, furthest = connection.exec_driver_sql(kept.TOLD).one()
-        found = int(told)
-        self._trust()
-        self._learn(window, found, limit, perf_counter() - started)
-        full = (int(furthest),) if found == limit else None
-        batch = self._reached(self._examined(connection, window, last), found, full, last)
-        batch = replace(batch, read_seconds=perf_counter() - started)
-        if not found:
-            return batch
+        read_seconds = perf_counter() - started
+        examined = self._examined(connection, window, last)
         begun = perf_counter()
         try:
             with self._atomic(connection):
+                asked = perf_counter()
+                found, furthest, free = map(int, connection.exec_driver_sql(plan.lock_kept()).one())
+                busy = perf_counter() - asked
+                self._trust()
+                self._learn(window, found, limit, read_seconds)
+                batch = self._reached(examined, found, (furthest,) if found == limit else None, last)
+                batch = replace(batch, read_seconds=read_seconds, busy_seconds=busy)
+                if not found:
+                    return batch
+                if free < found:
+                    raise HeldByAnother("a row of the batch is not free")
                 batch = self._take_kept(connection, found, batch)
                 checkpoint(connection, batch)
         except HeldByAnother:
@@ -565,17 +570,12 @@ class KeyDeleter(MysqlDeleter):
         return replace(batch, locked_seconds=perf_counter() - begun)
 
     def _take_kept(self, connection: Connection, found: int, batch: Batch) -> Batch:
-        plan, asked = self._plan, perf_counter()
-        free = int(connection.exec_driver_sql(plan.lock_kept()).scalar_one())
-        busy = perf_counter() - asked
-        self._trust()
-        if free < found:
-            raise HeldByAnother("a row of the batch is not free")
+        plan = self._plan
         # Before the delete, which may take every row that the table is known by.
         self._watch.confirm(connection)
         asked = perf_counter()
         deleted = self._take(connection, plan.delete_kept())
-        busy += perf_counter() - asked
+        busy = batch.busy_seconds + perf_counter() - asked
         self._confirm_archive(connection, deleted)
         held = int(connection.exec_driver_sql(plan.count_kept()).scalar_one()) if deleted < found else 0
         self._trust()

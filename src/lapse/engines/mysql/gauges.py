@@ -75,15 +75,16 @@ def read(
 
 def read_tidb(connection: Connection, own: Collection[int]) -> list[Gauge]:
     """Of all servers of the cluster."""
+    waits = _one_number(connection, "SELECT count(*) FROM information_schema.data_lock_waits")
     return [
         _foreground(connection, own, _OTHERS.replace("processlist", "cluster_processlist")),
         Gauge(
             name="lock waits",
-            value=_one_number(connection, "SELECT count(*) FROM information_schema.data_lock_waits"),
+            value=waits,
             soft=LOCK_WAIT_SOFT,
             stop=LOCK_WAIT_STOP,
             averaged=True,
-            grant=_grant(connection, "PROCESS"),
+            grant=_grant(connection, "PROCESS") if waits is None else None,
         ),
     ]
 

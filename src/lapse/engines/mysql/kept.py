@@ -9,7 +9,8 @@ from __future__ import annotations
 from lapse.engines.mysql.keys import Form, Walk
 
 KEYS, LAST, FOUND = "@lapse_keys", "@lapse_last", "@lapse_found"
-TOLD = f"SELECT {FOUND}, {LAST}"
+TOLD = f"{FOUND}, {LAST}"
+"""What was remembered: how many keys, and the last of them."""
 FIRST = " JOIN_PREFIX(`k`@`lapse_kept`)"
 """For the optimizer: the keys are read first, and each row is looked up by its own."""
 
@@ -23,7 +24,8 @@ def keep(walk: Walk, found: str) -> str:
     """Remembers the keys that `found` selects, in the order of the walk, how many they are and the last of them."""
     last = "min" if walk.parts[0].descending else "max"
     key = walk.parts[0].selected
-    return f"SELECT json_arrayagg({key}), {last}({key}), count(*) INTO {KEYS}, {LAST}, {FOUND} FROM ({found}) AS found"
+    what = f"json_arrayagg({key}), coalesce({last}({key}), 0), count(*)"
+    return f"SELECT {what} INTO {KEYS}, {LAST}, {FOUND} FROM ({found}) AS found"
 
 
 def bound(walk: Walk) -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.mysql import inspect
+from lapse.engines.mysql import errors, inspect
 from lapse.model.table import TableName
 
 RENAME, OPTIMIZE, CREATE = "rename_table", "optimize", "create_table"
@@ -105,7 +105,10 @@ def table_ids(connection: Connection, name: TableName, path: str | None = None) 
             " WHERE t.NAME LIKE %s OR t.NAME LIKE %s",
             (escaped, f"{escaped}#P#%"),
         ).all()
-    except DBAPIError:
+    except DBAPIError as error:
+        # Another session may be about to rename a table, for which the view waits: then it is not known yet.
+        if errors.is_lock_wait(error):
+            raise
         return {}
     if _ANY in path:
         path = f"{name.schema or inspect.current_database(connection)}/{name.name}"
