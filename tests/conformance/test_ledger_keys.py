@@ -9,7 +9,7 @@ from lapse.catalog.schema import ledger_key, secret
 from lapse.errors import InvalidValue, LapseError, NotFound, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from lapse.model.ledger import EntryKind
-from lapse.model.ledger_keys import HASH_BYTES
+from lapse.model.ledger_keys import GROUPED, HASH_BYTES, RECORD_BYTES, SALT_BYTES, Noted
 from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 from tests.safety.crash import CrashAfter, dying
@@ -34,9 +34,12 @@ def on_record(h: Harness, *keys: object) -> list[object]:
 
 def number_stored(h: Harness) -> int:
     with h.owner.catalog.reading() as connection:
-        found = connection.execute(select(ledger_key.c.row_count, ledger_key.c.hashes)).all()
-    assert all(rows * HASH_BYTES == len(hashes) for rows, hashes in found)
-    return sum(rows for rows, _ in found)
+        found = connection.execute(select(ledger_key.c.row_count, ledger_key.c.digest, ledger_key.c.hashes)).all()
+    for rows, digest, hashes in found:
+        grouped = str(digest).startswith(GROUPED)
+        noted = Noted(secret=0, rows=rows, hashes=bytes(hashes), grouped=grouped)
+        assert noted.is_whole and noted.digest == digest
+    return sum(rows for rows, _, _ in found)
 
 
 @pytest.mark.parametrize(("batch", "index", "more"), [
@@ -214,14 +217,21 @@ def test_hashes_need_the_secret_and_no_two_tables_share_one(h: Harness) -> None:
     keyed_events(h)
     h.sql(f"CREATE TABLE others (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant}) TTL = ts + INTERVAL 1 DAY")
     h.sql(f"ALTER TABLE others SET ({KEYS})")
-    h.insert((7, h.at(days=-2)), table="others")
-    h.run_one()
-    h.run_one("others")
+    for table in ("events", "others"):
+        # The same keys, with neighbours and without, and in one table twice.
+        h.sql(f"DELETE FROM {table}")
+        for keys in (range(1, 31), (7,), (7,), range(1, 31)):
+            h.insert(*((key, h.at(days=-2)) for key in keys), table=table)
+            assert h.run_one(table).counts.deleted == len(keys)
     with h.owner.catalog.reading() as connection:
         stored = connection.execute(select(ledger_key.c.hashes).order_by(ledger_key.c.batch_id)).scalars().all()
         secrets = connection.execute(select(secret.c.value)).scalars().all()
+    assert {len(each) for each in stored} == {HASH_BYTES, SALT_BYTES + RECORD_BYTES}
     pieces = [bytes(each)[n : n + HASH_BYTES] for each in stored for n in range(0, len(each), HASH_BYTES)]
-    assert len(set(pieces)) == 31 and len(set(secrets)) == 2 and {len(each) for each in secrets} == {32}
+    # A hash of a key alone is the same each time; of neighbours nothing is the same in two batches.
+    assert len(pieces) == 20 and len(set(pieces)) == 18
+    assert len(set(secrets)) == 2 and {len(each) for each in secrets} == {32}
+    assert len(h.owner.deleted("events", 7).found) == 4
     with h.owner.catalog.writing() as connection:
         connection.execute(delete(secret))
     with pytest.raises(LapseError, match="secret"):

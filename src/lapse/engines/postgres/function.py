@@ -260,7 +260,8 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
     if keyed:
         kept = f", kept AS ({archive.insert(declared, job)} RETURNING 1)" if moves else ""
         count = f"(SELECT pg_catalog.count(*) FROM {'kept' if moves else 'gone'})"
-        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}){kept} SELECT {count}, {hashes} FROM gone"
+        more = kept + ledger_keys.grouping(declared)
+        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}){more} SELECT {count}, {hashes}"
     elif moves:
         sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}) {archive.insert(declared, job)}"
     return _text("batch.sql").format(
@@ -269,7 +270,8 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
         swept=" INTO STRICT gone, listed" if keyed else "",
         tallied="" if keyed else "        GET DIAGNOSTICS gone = ROW_COUNT;\n",
         noted=f", 'keys', listed, 'secret', {secret.replace('%%', '%')}" if keyed else "",
-        keyed=_inside(f", 'keys', (SELECT {hashes} FROM gone), 'secret', {secret}") if keyed else "",
+        keyed=_inside(f", 'keys', {hashes}, 'secret', {secret}") if keyed else "",
+        grouping=_inside(ledger_keys.grouping(declared)) if keyed else "",
         job=f", {_JOB}" if moves else "",
         kept=", kept AS (%s)" if moves else "",
         counted="kept" if moves else "gone",
