@@ -103,7 +103,8 @@ class Noted:
     def is_whole(self) -> bool:
         """Can these be the keys of as many rows?"""
         if self.grouped:
-            return (len(self.hashes) - SALT_BYTES) % RECORD_BYTES == 0
+            records, rest = divmod(len(self.hashes) - SALT_BYTES, RECORD_BYTES)
+            return rest == 0 and self.rows <= records * NEIGHBOURS
         return len(self.hashes) == self.rows * HASH_BYTES
 
     def count(self, wanted: bytes) -> int:

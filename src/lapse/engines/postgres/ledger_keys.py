@@ -25,6 +25,7 @@ from lapse.model.table import Column, Table, TableName
 
 _SECRETS = f"{CATALOG_SCHEMA}.lapse_secret"
 _JOIN = "OPERATOR(pg_catalog.||)"
+_VALUE = "(SELECT value FROM hidden)"
 MARK = "by neighbours "
 """Before what the batch function tells of keys that are kept so."""
 _NUMBER = "pg_catalog.int8send(({0})::pg_catalog.int8)"
@@ -156,10 +157,13 @@ def returning(declared: BoundPolicy, row: str) -> str:
     return ", ".join(f"{row}.{quote(name)}" for name in declared.table.primary_key).replace("%", "%%") or "1"
 
 
-def grouping(declared: BoundPolicy) -> str:
+def beside(declared: BoundPolicy, schema: str, table: str) -> str:
     """SQL: what `packed` reads beside `gone`, as more parts of its WITH. In a template of `format`."""
+    # Read once, as row security takes its time; a salt of its own for each batch.
+    salt = "pg_catalog.uuid_send(pg_catalog.gen_random_uuid())"
+    hidden = f", hidden AS MATERIALIZED (SELECT {_secret('value', schema, table)} AS value, {salt} AS salt)"
     if not _is_number(declared.table):
-        return ""
+        return hidden.replace("%", "%%")
     (name,) = declared.table.primary_key
     number = f"(gone.{quote(name)})::pg_catalog.int8"
     neighbours = (
@@ -167,18 +171,16 @@ def grouping(declared: BoundPolicy) -> str:
         f" pg_catalog.bit_or(1::pg_catalog.int8 OPERATOR(pg_catalog.<<)"
         f" ({number} OPERATOR(pg_catalog.&) {NEIGHBOURS - 1})::pg_catalog.int4) AS which FROM gone GROUP BY 1"
     )
-    salted = "SELECT pg_catalog.uuid_send(pg_catalog.gen_random_uuid()) AS salt"
-    return f", salted AS MATERIALIZED ({salted}), neighbours AS MATERIALIZED ({neighbours})".replace("%", "%%")
+    return f"{hidden}, neighbours AS MATERIALIZED ({neighbours})".replace("%", "%%")
 
 
-def packed(declared: BoundPolicy, schema: str, table: str) -> str:
+def packed(declared: BoundPolicy) -> str:
     """SQL: what is kept of the keys that `gone` returns, in hexadecimal, after a mark where that is by neighbours. In a
     template of `format`."""
     parts = [_part(declared.table, name) for name in declared.table.primary_key]
     if len(parts) > 1:
         parts = [f"pg_catalog.int4send(pg_catalog.length({part})) {_JOIN} {part}" for part in parts]
-    secret = _secret("value", schema, table)
-    digest = f"pg_catalog.sha256({f' {_JOIN} '.join([secret, *parts])})"
+    digest = f"pg_catalog.sha256({f' {_JOIN} '.join([_VALUE, *parts])})"
     each = f"(SELECT pg_catalog.encode({_end_to_end(_first(digest))}, 'hex') FROM gone)"
     if _is_number(declared.table):
         # Of the two only the one that is wanted is computed.
@@ -186,13 +188,13 @@ def packed(declared: BoundPolicy, schema: str, table: str) -> str:
             "(SELECT pg_catalog.count(*) FROM neighbours) OPERATOR(pg_catalog.*) 2"
             " OPERATOR(pg_catalog.<=) (SELECT pg_catalog.count(*) FROM gone)"
         )
-        each = f"CASE WHEN {many} THEN {_by_neighbours(secret)} ELSE {each} END"
+        each = f"CASE WHEN {many} THEN {_by_neighbours()} ELSE {each} END"
     return each.replace("%", "%%")
 
 
-def _by_neighbours(secret: str) -> str:
-    salt = "(SELECT salt FROM salted)"
-    hashed = f"pg_catalog.sha256({secret} {_JOIN} {salt} {_JOIN} pg_catalog.int8send(number))"
+def _by_neighbours() -> str:
+    salt = "(SELECT salt FROM hidden)"
+    hashed = f"pg_catalog.sha256({_VALUE} {_JOIN} {salt} {_JOIN} pg_catalog.int8send(number))"
     hides = (
         "('x' OPERATOR(pg_catalog.||) pg_catalog.encode("
         f"pg_catalog.substr(hashed, {HASH_BYTES + 1}, {NEIGHBOURS // 8}), 'hex'))"
