@@ -75,6 +75,45 @@ def test_many_rows_in_many_batches(h: Harness) -> None:
     assert h.owner.verify_ledger().holds
 
 
+@pytest.mark.parametrize("share", [1, 2, 20])
+def test_text_in_many_batches(h: Harness, share: int) -> None:
+    """Where all, half or few of the rows have expired, with values that a list of them would have to tell apart."""
+    if not h.features.records_keys:
+        pytest.skip("keys cannot be recorded")
+    h.events(key="id VARCHAR(40) PRIMARY KEY")
+    h.sql(f"ALTER TABLE events SET ({KEYS}, ttl_delete_batch_size = 400, ttl_adaptive = 'off')")
+    keys = [f"{number:04}, é" for number in range(4000)]
+    for start in range(0, 4000, 2000):
+        rows = [
+            f"('{key}', {h.at(days=-2 if (start + place) % share == 0 else 0)})"
+            for place, key in enumerate(keys[start : start + 2000])
+        ]
+        h.sql(f"INSERT INTO events (id, ts) VALUES {', '.join(rows)}")
+    assert h.run_one().counts.deleted == number_stored(h) == 4000 // share
+    some = [*keys[:21], *keys[-21:]]
+    assert on_record(h, *some) == [key for key in some if int(key[:4]) % share == 0]
+
+
+def test_numbers_with_and_without_neighbours(h: Harness) -> None:
+    """Also negative ones, and the first and the last there are; the digest tells the form."""
+    if not h.features.records_keys:
+        pytest.skip("keys cannot be recorded")
+    h.events()
+    h.sql(f"ALTER TABLE events SET ({KEYS})")
+    for keys in (
+        [*range(-40, 40, 3), 2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63],
+        [1000 * number for number in range(1, 9)],
+    ):
+        h.insert(*((key, h.at(days=-2)) for key in keys))
+        assert h.run_one().counts.deleted == len(keys)
+        near = sorted({key + by for key in keys for by in (-1, 0, 1) if -(2**63) <= key + by < 2**63} - {0})
+        assert on_record(h, *near) == [key for key in near if key in keys]
+    with h.owner.catalog.reading() as connection:
+        digests = connection.execute(select(ledger_key.c.digest).order_by(ledger_key.c.batch_id)).scalars().all()
+    assert digests[0].startswith(GROUPED) and not digests[-1].startswith(GROUPED)
+    assert h.owner.verify_ledger().holds
+
+
 def test_a_row_that_comes_back_and_goes_again_is_listed_twice(h: Harness) -> None:
     keyed_events(h)
     first = h.run_one().id

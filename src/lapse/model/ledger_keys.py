@@ -8,6 +8,7 @@ salt makes different in each batch, so that no two of them are hidden alike.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha224, sha256
@@ -20,6 +21,7 @@ SECRET_BYTES = 32
 NEIGHBOURS_BITS = 6
 NEIGHBOURS = 1 << NEIGHBOURS_BITS
 """How many numbers share a hash: those that differ in the last bits alone."""
+_BITS = tuple(1 << place for place in range(NEIGHBOURS))
 RECORD_BYTES = HASH_BYTES + NEIGHBOURS // 8
 SALT_BYTES = 16
 GROUPED = "groups:"
@@ -55,10 +57,9 @@ class Secret:
 
     def noted_numbers(self, numbers: Sequence[int]) -> Noted:
         """Of keys that are one whole number each, by neighbours; where they have few, as `noted` does."""
-        groups: dict[int, int] = {}
+        groups: defaultdict[int, int] = defaultdict(int)
         for number in numbers:
-            group = number >> NEIGHBOURS_BITS
-            groups[group] = groups.get(group, 0) | 1 << (number & NEIGHBOURS - 1)
+            groups[number >> NEIGHBOURS_BITS] |= _BITS[number & NEIGHBOURS - 1]
         if not pays(len(groups), len(numbers)):
             return self.noted(map(written_number, numbers))
         salt = token_bytes(SALT_BYTES)
@@ -125,13 +126,16 @@ def digest_of(batches: Iterable[tuple[int, str]]) -> str:
 
 def written(key: Sequence[Part]) -> bytes:
     """Each value with its length before it, so that no two keys are the same bytes."""
-    return b"".join([b"-," if part is None else b"%d:%b," % (len(part), part) for part in key])
+    return b"".join(map(written_alone, key))
+
+
+def written_alone(part: Part) -> bytes:
+    """The same for a key of one column."""
+    return b"-," if part is None else b"%d:%b," % (len(part), part)
 
 
 def written_number(number: int) -> bytes:
-    """The same for a key that is one whole number."""
-    digits = b"%d" % number
-    return b"%d:%b," % (len(digits), digits)
+    return written_alone(b"%d" % number)
 
 
 def asked(key: Sequence[Part]) -> AskedKey:

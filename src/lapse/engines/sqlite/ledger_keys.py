@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.keyset import Key
 from lapse.engines.ledger_keys import from_hex, is_hex, refuse_other_width
-from lapse.model.ledger_keys import Noted, Part, Secret, written
+from lapse.model.ledger_keys import Noted, Part, Secret, written, written_alone
 from lapse.model.table import Table
 
 
@@ -17,6 +17,7 @@ def noted(secret: Secret, keys: Sequence[Key]) -> Noted:
         values = [value for (value,) in keys]
         if set(map(type, values)) == {int}:
             return secret.noted_numbers(values)
+        return secret.noted(map(written_alone, map(_part, values)))
     return secret.noted(written([*map(_part, key)]) for key in keys)
 
 
