@@ -9,7 +9,7 @@ salt makes different in each batch, so that no two of them are hidden alike.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha224, sha256
 from secrets import token_bytes
@@ -60,7 +60,8 @@ class Secret:
         groups: defaultdict[int, int] = defaultdict(int)
         for number in numbers:
             groups[number >> NEIGHBOURS_BITS] |= _BITS[number & NEIGHBOURS - 1]
-        if not pays(len(groups), len(numbers)):
+        if 2 * len(groups) > len(numbers):
+            # A record takes twice as much as a hash.
             return self.noted(map(written_number, numbers))
         salt = token_bytes(SALT_BYTES)
         records = b"".join([self._record(salt, group, which) for group, which in groups.items()])
@@ -74,12 +75,12 @@ class Secret:
             return 0
         salt, group = noted.hashes[:SALT_BYTES], asked.number >> NEIGHBOURS_BITS
         hidden = self._record(salt, group, 0)
-        for place in range(SALT_BYTES, len(noted.hashes), RECORD_BYTES):
-            record = noted.hashes[place : place + RECORD_BYTES]
-            if record[:HASH_BYTES] == hidden[:HASH_BYTES]:
-                which = int.from_bytes(record, "big") ^ int.from_bytes(hidden, "big")
-                return which >> (asked.number & NEIGHBOURS - 1) & 1
-        return 0
+        return sum(
+            (int.from_bytes(noted.hashes[place : place + RECORD_BYTES], "big") ^ int.from_bytes(hidden, "big"))
+            >> (asked.number & NEIGHBOURS - 1)
+            & 1
+            for place in _places(noted.hashes, hidden[:HASH_BYTES], SALT_BYTES, RECORD_BYTES)
+        )
 
     def _record(self, salt: bytes, group: int, which: int) -> bytes:
         hashed = sha256(self.value + salt + group.to_bytes(8, "big", signed=True)).digest()[:RECORD_BYTES]
@@ -110,13 +111,16 @@ class Noted:
 
     def count(self, wanted: bytes) -> int:
         """How many of the hashes are this one."""
-        pieces = range(0, len(self.hashes), HASH_BYTES)
-        return sum(self.hashes[place : place + HASH_BYTES] == wanted for place in pieces)
+        return sum(1 for _ in _places(self.hashes, wanted, 0, HASH_BYTES))
 
 
-def pays(groups: int, rows: int) -> bool:
-    """Are numbers better kept by neighbours? A record takes twice as much as a hash."""
-    return 2 * groups <= rows
+def _places(hashes: bytes, wanted: bytes, start: int, step: int) -> Iterator[int]:
+    """Where in `hashes` from `start` on one of the pieces, each `step` bytes long, begins with what is wanted."""
+    place = hashes.find(wanted, start)
+    while place >= 0:
+        if (place - start) % step == 0:
+            yield place
+        place = hashes.find(wanted, place + 1)
 
 
 def digest_of(batches: Iterable[tuple[int, str]]) -> str:
