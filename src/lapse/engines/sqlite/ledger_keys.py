@@ -56,8 +56,10 @@ def _asked(table: Table, name: str, value: str) -> bytes:
 
 def _number(text: str, *, whole: bool) -> str:
     try:
+        if whole and text.strip().lstrip("+-").isdecimal() and -(2**63) <= int(text) < 2**63:
+            # As a float it would lose its last digits.
+            return str(int(text))
         found = float(text)
-        exact = int(text) if text.strip().lstrip("+-").isdecimal() else int(found)
+        return str(int(found)) if whole and int(found) == found else repr(found)
     except (ValueError, OverflowError):
         return text
-    return str(exact) if whole and exact == found else repr(found)
