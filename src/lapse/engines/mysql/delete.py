@@ -59,11 +59,6 @@ MAX_KEPT = 20_000
 """Of those that stay on the server and are looked up one by one."""
 MAX_HALVINGS = 100
 """Statements that meet a row of another session's, in one batch; what is left then is skipped with it."""
-TOLD_ROWS_PER_EXPIRED = 4.0
-"""Up to here it is quicker to read a window twice, the first time for all keys as one text, than to be told each key of
-a deleted row as a row of its own."""
-MAX_TOLD_BYTES = 16 << 20
-"""Of keys in one text: beyond it the server cuts it off."""
 LOCK_WAIT_TIMEOUT = 1205
 HELD_BY_ANOTHER = 3572
 """What NOWAIT is answered."""
@@ -180,17 +175,6 @@ class TaskSql:
 
     def count_kept(self) -> str:
         return self.select("count(*)", [kept.bound(self.key), f"({self.condition}) IS TRUE"], self.key)
-
-    @property
-    def tells_together(self) -> bool:
-        """Can `tell_range` be asked?"""
-        return self.tells_deleted and self.refuses_to_wait and self.skips_locked and len(self.key.parts) == 1
-
-    def tell_range(self, where: Sequence[str]) -> str:
-        """How many rows of a range of keys have expired, and their keys as one text; locked."""
-        rows = [*where, f"({self.condition}) IS TRUE"]
-        found = self.select(f"count(*), group_concat({self.key.selected})", rows, self.key, " FOR UPDATE NOWAIT")
-        return f"{self.comment} SET STATEMENT group_concat_max_len = {MAX_TOLD_BYTES} FOR {found}"
 
     def lock_range(self, where: Sequence[str], limit: int) -> str:
         """What `delete_range` with the same arguments would delete, locked. None of the rows is sent."""
@@ -420,16 +404,6 @@ class MysqlDeleter(KeysetDeleter):
             found = told.cursor.fetchall()
         return moved([*counts, len(found)]), noter.noted(found)
 
-    def _told(self, connection: Connection, statement: str, *, most: int) -> list[Key]:
-        """The keys that `TaskSql.tell_range` has found."""
-        count, text = connection.exec_driver_sql(statement).one()
-        if not count:
-            return []
-        found = [(each,) for each in str(text).split(",")]
-        if len(found) != count or count >= most:
-            raise TooMany("a window holds more rows than a batch")
-        return found
-
     def _renewed(self, connection: Connection, deleted: int) -> str | None:
         return (self._watch.renew(connection) or None) if deleted else None
 
@@ -535,10 +509,6 @@ class KeyDeleter(MysqlDeleter):
                 noted, statements = None, plan.delete_range(where, limit)
                 if self._noter is None:
                     deleted = self._take(connection, statements, most=limit)
-                elif plan.tells_together and self._rows_per_expired <= TOLD_ROWS_PER_EXPIRED:
-                    found = self._told(connection, plan.tell_range(where), most=limit)
-                    deleted = self._take(connection, statements) if found else 0
-                    noted = self._note(found, deleted)
                 else:
                     deleted, noted = self._take_noting(connection, statements, self._noter, most=limit)
                 busy = perf_counter() - locked
