@@ -9,7 +9,7 @@ from lapse.catalog.schema import ledger_key, secret
 from lapse.errors import InvalidValue, LapseError, NotFound, Unsupported
 from lapse.model.job import JobStatus, PathKind
 from lapse.model.ledger import EntryKind
-from lapse.model.ledger_keys import HASH_BYTES
+from lapse.model.ledger_keys import GROUPED, HASH_BYTES, RECORD_BYTES, SALT_BYTES, Noted
 from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 from tests.safety.crash import CrashAfter, dying
@@ -34,9 +34,12 @@ def on_record(h: Harness, *keys: object) -> list[object]:
 
 def number_stored(h: Harness) -> int:
     with h.owner.catalog.reading() as connection:
-        found = connection.execute(select(ledger_key.c.row_count, ledger_key.c.hashes)).all()
-    assert all(rows * HASH_BYTES == len(hashes) for rows, hashes in found)
-    return sum(rows for rows, _ in found)
+        found = connection.execute(select(ledger_key.c.row_count, ledger_key.c.digest, ledger_key.c.hashes)).all()
+    for rows, digest, hashes in found:
+        grouped = str(digest).startswith(GROUPED)
+        noted = Noted(secret=0, rows=rows, hashes=bytes(hashes), grouped=grouped)
+        assert noted.is_whole and noted.digest == digest
+    return sum(rows for rows, _, _ in found)
 
 
 @pytest.mark.parametrize(("batch", "index", "more"), [
@@ -69,6 +72,45 @@ def test_many_rows_in_many_batches(h: Harness) -> None:
     assert number_stored(h) == 8030
     some = [*range(1, 34), *range(1000, 1100), *range(12_900, 13_000)]
     assert on_record(h, *some) == [key for key in some if key <= 30 or (key >= 1000 and key % 3)]
+    assert h.owner.verify_ledger().holds
+
+
+@pytest.mark.parametrize("share", [1, 2, 20])
+def test_text_in_many_batches(h: Harness, share: int) -> None:
+    """Where all, half or few of the rows have expired, with values that a list of them would have to tell apart."""
+    if not h.features.records_keys:
+        pytest.skip("keys cannot be recorded")
+    h.events(key="id VARCHAR(40) PRIMARY KEY")
+    h.sql(f"ALTER TABLE events SET ({KEYS}, ttl_delete_batch_size = 400, ttl_adaptive = 'off')")
+    keys = [f"{number:04}, é" for number in range(4000)]
+    for start in range(0, 4000, 2000):
+        rows = [
+            f"('{key}', {h.at(days=-2 if (start + place) % share == 0 else 0)})"
+            for place, key in enumerate(keys[start : start + 2000])
+        ]
+        h.sql(f"INSERT INTO events (id, ts) VALUES {', '.join(rows)}")
+    assert h.run_one().counts.deleted == number_stored(h) == 4000 // share
+    some = [*keys[:21], *keys[-21:]]
+    assert on_record(h, *some) == [key for key in some if int(key[:4]) % share == 0]
+
+
+def test_numbers_with_and_without_neighbours(h: Harness) -> None:
+    """Also negative ones, and the first and the last there are; the digest tells the form."""
+    if not h.features.records_keys:
+        pytest.skip("keys cannot be recorded")
+    h.events()
+    h.sql(f"ALTER TABLE events SET ({KEYS})")
+    for keys in (
+        [*range(-40, 40, 3), 2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63],
+        [1000 * number for number in range(1, 9)],
+    ):
+        h.insert(*((key, h.at(days=-2)) for key in keys))
+        assert h.run_one().counts.deleted == len(keys)
+        near = sorted({key + by for key in keys for by in (-1, 0, 1) if -(2**63) <= key + by < 2**63} - {0})
+        assert on_record(h, *near) == [key for key in near if key in keys]
+    with h.owner.catalog.reading() as connection:
+        digests = connection.execute(select(ledger_key.c.digest).order_by(ledger_key.c.batch_id)).scalars().all()
+    assert digests[0].startswith(GROUPED) and not digests[-1].startswith(GROUPED)
     assert h.owner.verify_ledger().holds
 
 
@@ -214,14 +256,21 @@ def test_hashes_need_the_secret_and_no_two_tables_share_one(h: Harness) -> None:
     keyed_events(h)
     h.sql(f"CREATE TABLE others (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant}) TTL = ts + INTERVAL 1 DAY")
     h.sql(f"ALTER TABLE others SET ({KEYS})")
-    h.insert((7, h.at(days=-2)), table="others")
-    h.run_one()
-    h.run_one("others")
+    for table in ("events", "others"):
+        # The same keys, with neighbours and without, and in one table twice.
+        h.sql(f"DELETE FROM {table}")
+        for keys in (range(1, 31), (7,), (7,), range(1, 31)):
+            h.insert(*((key, h.at(days=-2)) for key in keys), table=table)
+            assert h.run_one(table).counts.deleted == len(keys)
     with h.owner.catalog.reading() as connection:
         stored = connection.execute(select(ledger_key.c.hashes).order_by(ledger_key.c.batch_id)).scalars().all()
         secrets = connection.execute(select(secret.c.value)).scalars().all()
+    assert {len(each) for each in stored} == {HASH_BYTES, SALT_BYTES + RECORD_BYTES}
     pieces = [bytes(each)[n : n + HASH_BYTES] for each in stored for n in range(0, len(each), HASH_BYTES)]
-    assert len(set(pieces)) == 31 and len(set(secrets)) == 2 and {len(each) for each in secrets} == {32}
+    # A hash of a key alone is the same each time; of neighbours nothing is the same in two batches.
+    assert len(pieces) == 20 and len(set(pieces)) == 18
+    assert len(set(secrets)) == 2 and {len(each) for each in secrets} == {32}
+    assert len(h.owner.deleted("events", 7).found) == 4
     with h.owner.catalog.writing() as connection:
         connection.execute(delete(secret))
     with pytest.raises(LapseError, match="secret"):

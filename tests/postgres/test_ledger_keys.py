@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from lapse.app import Lapse
 from lapse.errors import InvalidValue, NotPermitted, Unsupported
 from lapse.model.blocked import BlockCode
+from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 from tests.conftest import Servers
 
@@ -138,6 +139,19 @@ def test_keys_that_have_no_one_text_are_refused(h: Harness, kind: str) -> None:
     h.events(key=f"id {kind} PRIMARY KEY")
     with pytest.raises(Unsupported, match="column id of the primary key"):
         h.sql(f"ALTER TABLE events SET ({KEYS})")
+
+
+@pytest.mark.parametrize("name", ["which", "number", "value", "salt", "hashed", "gone", 'a %s"b'])
+@pytest.mark.parametrize("more", ["", ", ttl_archive = 'table:'"])
+def test_columns_that_are_called_as_parts_of_the_batch_are(h: Harness, name: str, more: str) -> None:
+    column, table = (f'"{each}"' for each in (name.replace('"', '""'), "neighbours"))
+    h.sql(f"CREATE TABLE {table} ({column} smallint PRIMARY KEY, ts timestamptz, hidden int) TTL = ts + INTERVAL 1 DAY")
+    h.sql(f"ALTER TABLE {table} SET ({KEYS}{more})")
+    for keys in ("generate_series(-40, 40)", "unnest(ARRAY[1000, 2000])"):
+        h.sql(f"INSERT INTO {table} SELECT n, {h.at(days=-2)} FROM {keys} n")
+        assert h.run("neighbours").jobs[0].status is JobStatus.FINISHED
+    found = [key for key in (-41, -40, 0, 40, 41, 1000, 1001) if h.owner.deleted("neighbours", key).found]
+    assert found == [-40, 0, 40, 1000]
 
 
 def test_keys_with_zones_whatever_the_sessions_settings_are(h: Harness) -> None:

@@ -12,6 +12,7 @@ from lapse.app.ledger import LedgerReader
 from lapse.catalog import Catalog, ledger, ledger_keys
 from lapse.errors import NotFound, NotPermitted, TableNotFound
 from lapse.model.ledger import LedgerEntry
+from lapse.model.ledger_keys import AskedKey
 from lapse.model.table import TableName
 
 
@@ -55,15 +56,14 @@ class KeyReader:
                     f"no keys of deleted rows of table {name} are on record",
                     hint=f"ALTER TABLE {name} SET (ttl_ledger_keys = 'on') records them from then on",
                 )
-            written = self._written(connection, name, key)
+            asked = self._asked(connection, name, key)
             secrets, hidden = ledger_keys.secrets_used(connection, name)
             if hidden:
                 raise NotPermitted(
                     f"keys of table {name} were hashed with a secret that this role may not read, or that is gone",
                     hint="ask as the owner of the table",
                 )
-            sought = [{secret.id: secret.hashed(each) for secret in secrets} for each in written]
-            found = [each for hashes in sought for each in ledger_keys.deletions(connection, name, hashes)]
+            found = [each for one in asked for each in ledger_keys.deletions(connection, name, secrets, one)]
             rows = [
                 DeletedRow(at=each.at, job=each.job, entry=ledger.run_of(connection, name, each.job))
                 for each in found
@@ -73,7 +73,7 @@ class KeyReader:
             table=name, key=tuple(key), found=tuple(rows), rows=extent.rows, since=extent.since, until=extent.until
         )
 
-    def _written(self, connection: Connection, name: TableName, key: Sequence[str]) -> Sequence[bytes]:
+    def _asked(self, connection: Connection, name: TableName, key: Sequence[str]) -> Sequence[AskedKey]:
         with suppress(TableNotFound):
-            return [self._engine.written_key(connection, self._engine.describe(connection, name), key)]
+            return [self._engine.asked_key(connection, self._engine.describe(connection, name), key)]
         return self._engine.guessed_keys(key)

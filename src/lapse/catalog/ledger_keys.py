@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import token_bytes
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, delete, false, func, insert, literal, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from lapse.catalog.schema import ledger_key, secret
 from lapse.errors import Retryable
 from lapse.model.ledger import written_at
-from lapse.model.ledger_keys import SECRET_BYTES, Noted, Secret, digest_of
+from lapse.model.ledger_keys import GROUPED, SECRET_BYTES, AskedKey, Noted, Secret, digest_of
 from lapse.model.table import TableName
 
 READ_AT_ONCE = 50
@@ -83,8 +83,8 @@ def fits(connection: Connection, job: int, said: Mapping[str, Any]) -> bool:
     """Are the stored keys of a job those that its entry was written about?"""
     batches = []
     for row in _batches(connection, ledger_key.c.job_id == job):
-        noted = Noted(secret=row.secret_id, hashes=bytes(row.hashes))
-        if (noted.rows, noted.digest) != (row.row_count, row.digest):
+        noted = _noted(row)
+        if not noted.is_whole or noted.digest != row.digest:
             return False
         batches.append((noted.rows, noted.digest))
     return said == {"rows": sum(rows for rows, _ in batches), "digest": digest_of(batches)}
@@ -99,15 +99,19 @@ def secrets_used(connection: Connection, table: TableName) -> tuple[list[Secret]
     return found, len(ids) - len(found)
 
 
-def deletions(connection: Connection, table: TableName, hashes: Mapping[int, bytes]) -> list[Deletion]:
-    """Batches with a row whose key has this hash, by secret, the oldest first. The server looks; what it finds at a
-    place where no hash begins is left out here."""
-    if not hashes:
-        return []
-    has = [(ledger_key.c.secret_id == id) & _contains(connection, wanted) for id, wanted in hashes.items()]
+def deletions(connection: Connection, table: TableName, secrets: Sequence[Secret], asked: AskedKey) -> list[Deletion]:
+    """Batches with a row that had this key, the oldest first. Where each key has a hash the server looks, and what it
+    finds at a place where no hash begins is left out here."""
+    by_id = {secret.id: secret for secret in secrets}
+    has = [
+        (ledger_key.c.secret_id == secret.id) & _contains(connection, secret.hashed(asked.written))
+        for secret in secrets
+    ]
+    if asked.number is not None:
+        has.append(ledger_key.c.secret_id.in_(by_id) & ledger_key.c.digest.startswith(GROUPED))
     found = []
-    for row in _batches(connection, *_for(table, ledger_key), or_(*has)):
-        times = Noted(secret=row.secret_id, hashes=bytes(row.hashes)).count(hashes[row.secret_id])
+    for row in _batches(connection, *_for(table, ledger_key), or_(false(), *has)):
+        times = by_id[row.secret_id].has_deleted(_noted(row), asked)
         if times:
             found.append(Deletion(job=row.job_id, at=row.deleted_at, times=times))
     return found
@@ -133,6 +137,11 @@ def _batches(connection: Connection, *conditions: ColumnElement[bool]) -> Iterat
         if len(rows) < READ_AT_ONCE:
             return
         after = rows[-1].batch_id
+
+
+def _noted(row: Row[Any]) -> Noted:
+    grouped = row.digest.startswith(GROUPED)
+    return Noted(secret=row.secret_id, rows=row.row_count, hashes=bytes(row.hashes), grouped=grouped)
 
 
 def _contains(connection: Connection, wanted: bytes) -> ColumnElement[bool]:

@@ -45,7 +45,7 @@ from lapse.engines.values import (
 from lapse.errors import Blocked, DatabaseError, LapseError, TableNotFound
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, KeyRange, Path
-from lapse.model.ledger_keys import written
+from lapse.model.ledger_keys import AskedKey, asked
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
@@ -492,13 +492,13 @@ class Engine(ABC):
     # Keys of deleted rows
 
     @abstractmethod
-    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+    def asked_key(self, connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
         """A primary key, of which each column has a value, as it is hashed when the row is deleted. Raises InvalidValue
         for what cannot be one."""
 
-    def guessed_keys(self, values: Sequence[str]) -> Sequence[bytes]:
+    def guessed_keys(self, values: Sequence[str]) -> Sequence[AskedKey]:
         """The same for a table that is gone, whose types are not known: all that it may have been."""
-        return [written([each.encode() for each in values])]
+        return [asked([each.encode() for each in values])]
 
     # Archives
 

@@ -244,7 +244,7 @@ class TaskRunner:
         self._shown_reason = self._progress.pause_reason
 
     def _note_keys(self, connection: Connection, noted: Noted, deleted: int) -> None:
-        if noted.rows != deleted:
+        if noted.rows != deleted or not noted.is_whole:
             raise Retryable(f"{deleted} rows were deleted, and the keys of {noted.rows} of them are known: undone")
         now = self._engine.now(connection)
         ledger_keys.note(connection, job=self.job.id, table=self.stored.table, noted=noted, now=now)

@@ -81,7 +81,7 @@ from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
-from lapse.model.ledger_keys import written
+from lapse.model.ledger_keys import AskedKey, asked
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import Table, TableKind, TableName
@@ -666,8 +666,8 @@ class MysqlEngine(Engine):
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)
 
-    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
-        return written(ledger_keys.parts(connection, table, values))
+    def asked_key(self, connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
+        return asked(ledger_keys.parts(connection, table, values))
 
     def _keeps_keys(self, target: Target, walk: Walk) -> bool:
         """Where rows are picked before they are deleted, and each of them by itself says whether it goes."""

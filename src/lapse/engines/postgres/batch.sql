@@ -183,7 +183,7 @@ BEGIN
                 ' FOR UPDATE SKIP LOCKED)', target, addresses, condition);
         END IF;
         EXECUTE pg_catalog.format(
-            'WITH seen AS MATERIALIZED (%s), gone AS (%s){kept}'
+            'WITH seen AS MATERIALIZED (%s), gone AS (%s){kept}{beside}'
             ' SELECT pg_catalog.jsonb_build_object(''count'', count, ''last'', last,'
             ' ''deleted'', (SELECT pg_catalog.count(*) FROM {counted}){keyed}) FROM seen',
             listed, pg_catalog.format({delete}, target, condition, addresses, NULL, part, free){insert}) INTO STRICT result;

@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Deleter
-from lapse.engines.postgres import origin
+from lapse.engines.postgres import ledger_keys, origin
 from lapse.engines.postgres.calling import CHECKPOINT_LOCKS, BatchFunction
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.names import SEE_EXPIRED, literal
@@ -118,7 +118,7 @@ class Seen:
 
     @property
     def noted(self) -> Noted | None:
-        return None if self.secret is None else Noted(secret=self.secret, hashes=bytes.fromhex(self.keys or ""))
+        return None if self.secret is None else ledger_keys.noted(self.secret, self.keys or "", self.deleted)
 
 
 class InterruptibleDeleter(Deleter):

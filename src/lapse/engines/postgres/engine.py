@@ -82,6 +82,7 @@ from lapse.engines.values import ClientRequest, Stray
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, NotPermitted, Unsupported
 from lapse.model.job import KeyRange, Path, PathKind
+from lapse.model.ledger_keys import AskedKey
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import Table, TableKind, TableName
@@ -611,10 +612,10 @@ class PostgresEngine(Engine):
             self._facts = known, target.declared, monotonic() + FACTS_SECONDS
         return known
 
-    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+    def asked_key(self, connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
         return ledger_keys.asked(connection, table, values)
 
-    def guessed_keys(self, values: Sequence[str]) -> Sequence[bytes]:
+    def guessed_keys(self, values: Sequence[str]) -> Sequence[AskedKey]:
         return ledger_keys.guessed(values)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:

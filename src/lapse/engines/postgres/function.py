@@ -255,12 +255,13 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
     job = "%7$s" if moves else ""
     sweep = _delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}")
     keyed = declared.policy.ledger_keys
-    hashes = ledger_keys.packed(declared, found.schema, found.table) if keyed else ""
+    hashes = ledger_keys.packed(declared) if keyed else ""
+    beside = ledger_keys.beside(declared, found.schema, found.table) if keyed else ""
     secret = ledger_keys.secret_id(found.schema, found.table) if keyed else ""
     if keyed:
         kept = f", kept AS ({archive.insert(declared, job)} RETURNING 1)" if moves else ""
         count = f"(SELECT pg_catalog.count(*) FROM {'kept' if moves else 'gone'})"
-        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}){kept} SELECT {count}, {hashes} FROM gone"
+        sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}){kept}{beside} SELECT {count}, {hashes}"
     elif moves:
         sweep = f"WITH gone AS ({sweep} RETURNING {_returned(declared)}) {archive.insert(declared, job)}"
     return _text("batch.sql").format(
@@ -269,7 +270,8 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
         swept=" INTO STRICT gone, listed" if keyed else "",
         tallied="" if keyed else "        GET DIAGNOSTICS gone = ROW_COUNT;\n",
         noted=f", 'keys', listed, 'secret', {secret.replace('%%', '%')}" if keyed else "",
-        keyed=_inside(f", 'keys', (SELECT {hashes} FROM gone), 'secret', {secret}") if keyed else "",
+        keyed=_inside(f", 'keys', {hashes}, 'secret', {secret}") if keyed else "",
+        beside=_inside(beside),
         job=f", {_JOB}" if moves else "",
         kept=", kept AS (%s)" if moves else "",
         counted="kept" if moves else "gone",

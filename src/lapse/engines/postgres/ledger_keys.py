@@ -20,11 +20,14 @@ from lapse.engines.ledger_keys import HEX, from_hex, refuse_other_width
 from lapse.engines.postgres.inspect import rows
 from lapse.engines.postgres.names import CATALOG_SCHEMA, literal, quote, relation
 from lapse.errors import InvalidValue, Unsupported
-from lapse.model.ledger_keys import HASH_BYTES
+from lapse.model.ledger_keys import HASH_BYTES, NEIGHBOURS, NEIGHBOURS_BITS, AskedKey, Noted
 from lapse.model.table import Column, Table, TableName
 
 _SECRETS = f"{CATALOG_SCHEMA}.lapse_secret"
 _JOIN = "OPERATOR(pg_catalog.||)"
+_VALUE = "(SELECT value FROM hidden)"
+MARK = "by neighbours "
+"""Before what the batch function tells of keys that are kept so."""
 _NUMBER = "pg_catalog.int8send(({0})::pg_catalog.int8)"
 _AS_TEXT = "pg_catalog.convert_to({0}, 'UTF8')"
 _WRITTEN = {
@@ -84,10 +87,12 @@ def install(connection: Connection, declared: BoundPolicy) -> None:
     connection.exec_driver_sql(_MAKE, {"owner": owner, "schema": name.schema, "table": name.name})
 
 
-def asked(connection: Connection, table: Table, values: Sequence[str]) -> bytes:
+def asked(connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
     refuse_other_width(table, values)
     pairs = zip(table.primary_key, values, strict=True)
-    return _together([_asked(connection, table, name, value) for name, value in pairs])
+    written = _together([_asked(connection, table, name, value) for name, value in pairs])
+    number = int.from_bytes(written, "big", signed=True) if _is_number(table) else None
+    return AskedKey(written=written, number=number)
 
 
 def _asked(connection: Connection, table: Table, name: str, value: str) -> bytes:
@@ -104,8 +109,12 @@ def _asked(connection: Connection, table: Table, name: str, value: str) -> bytes
     return bytes(found)
 
 
-def guessed(values: Sequence[str]) -> list[bytes]:
-    return [_together(parts) for parts in product(*map(_guessed, values))]
+def guessed(values: Sequence[str]) -> list[AskedKey]:
+    number = None
+    with suppress(ValueError):
+        number = int(values[0]) if len(values) == 1 else None
+    first, *rest = [_together(parts) for parts in product(*map(_guessed, values))]
+    return [AskedKey(written=first, number=number), *(AskedKey(written=each) for each in rest)]
 
 
 def _guessed(value: str) -> list[bytes]:
@@ -148,15 +157,70 @@ def returning(declared: BoundPolicy, row: str) -> str:
     return ", ".join(f"{row}.{quote(name)}" for name in declared.table.primary_key).replace("%", "%%") or "1"
 
 
-def packed(declared: BoundPolicy, schema: str, table: str) -> str:
-    """SQL: the hashes of the keys that `gone` returns, end to end, in hexadecimal. In a template of `format`."""
+def beside(declared: BoundPolicy, schema: str, table: str) -> str:
+    """SQL: what `packed` reads beside `gone`, as more parts of its WITH. In a template of `format`."""
+    # Read once, as row security takes its time; a salt of its own for each batch.
+    salt = "pg_catalog.uuid_send(pg_catalog.gen_random_uuid())"
+    hidden = f", hidden AS MATERIALIZED (SELECT {_secret('value', schema, table)} AS value, {salt} AS salt)"
+    if not _is_number(declared.table):
+        return hidden.replace("%", "%%")
+    (name,) = declared.table.primary_key
+    number = f"(gone.{quote(name)})::pg_catalog.int8"
+    neighbours = (
+        f"SELECT {number} OPERATOR(pg_catalog.>>) {NEIGHBOURS_BITS} AS number,"
+        f" pg_catalog.bit_or(1::pg_catalog.int8 OPERATOR(pg_catalog.<<)"
+        f" ({number} OPERATOR(pg_catalog.&) {NEIGHBOURS - 1})::pg_catalog.int4) AS which FROM gone GROUP BY 1"
+    )
+    return f"{hidden}, neighbours AS MATERIALIZED ({neighbours})".replace("%", "%%")
+
+
+def packed(declared: BoundPolicy) -> str:
+    """SQL: what is kept of the keys that `gone` returns, in hexadecimal, after a mark where that is by neighbours. In a
+    template of `format`."""
     parts = [_part(declared.table, name) for name in declared.table.primary_key]
     if len(parts) > 1:
         parts = [f"pg_catalog.int4send(pg_catalog.length({part})) {_JOIN} {part}" for part in parts]
-    message = f" {_JOIN} ".join([_secret("value", schema, table), *parts])
-    digest = f"pg_catalog.sha256({message})"
-    hashes = f"pg_catalog.string_agg(pg_catalog.substr({digest}, 1, {HASH_BYTES}), ''::pg_catalog.bytea)"
-    return f"pg_catalog.encode({hashes}, 'hex')".replace("%", "%%")
+    digest = f"pg_catalog.sha256({f' {_JOIN} '.join([_VALUE, *parts])})"
+    each = f"(SELECT pg_catalog.encode({_end_to_end(_first(digest))}, 'hex') FROM gone)"
+    if _is_number(declared.table):
+        # Of the two only the one that is wanted is computed.
+        many = (
+            "(SELECT pg_catalog.count(*) FROM neighbours) OPERATOR(pg_catalog.*) 2"
+            " OPERATOR(pg_catalog.<=) (SELECT pg_catalog.count(*) FROM gone)"
+        )
+        each = f"CASE WHEN {many} THEN {_by_neighbours()} ELSE {each} END"
+    return each.replace("%", "%%")
+
+
+def _by_neighbours() -> str:
+    salt = "(SELECT salt FROM hidden)"
+    hashed = f"pg_catalog.sha256({_VALUE} {_JOIN} {salt} {_JOIN} pg_catalog.int8send(number))"
+    hides = (
+        "('x' OPERATOR(pg_catalog.||) pg_catalog.encode("
+        f"pg_catalog.substr(hashed, {HASH_BYTES + 1}, {NEIGHBOURS // 8}), 'hex'))"
+        f"::pg_catalog.bit({NEIGHBOURS})::pg_catalog.int8"
+    )
+    record = f"{_first('hashed')} {_JOIN} pg_catalog.int8send(which OPERATOR(pg_catalog.#) {hides})"
+    told = f"pg_catalog.encode({salt} {_JOIN} {_end_to_end(record)}, 'hex')"
+    return (
+        f"(SELECT {literal(MARK)} OPERATOR(pg_catalog.||) {told}"
+        # Otherwise the server would hash as often as the hash is used.
+        f" FROM (SELECT {hashed} AS hashed, which FROM neighbours OFFSET 0) records)"
+    )
+
+
+def _first(digest: str) -> str:
+    return f"pg_catalog.substr({digest}, 1, {HASH_BYTES})"
+
+
+def _end_to_end(hashes: str) -> str:
+    return f"pg_catalog.string_agg({hashes}, ''::pg_catalog.bytea)"
+
+
+def noted(secret: int, keys: str, rows: int) -> Noted:
+    """What `packed` has told about the keys of so many rows."""
+    hashes = bytes.fromhex(keys.removeprefix(MARK))
+    return Noted(secret=secret, rows=rows, hashes=hashes, grouped=keys.startswith(MARK))
 
 
 def secret_id(schema: str, table: str) -> str:
@@ -176,6 +240,11 @@ def _part(table: Table, name: str) -> str:
     column = table.column(name)
     assert column is not None
     return _WRITTEN.get(_kind(column), _OTHER).format(f"gone.{quote(name)}")
+
+
+def _is_number(table: Table) -> bool:
+    columns = [table.column(name) for name in table.primary_key]
+    return len(columns) == 1 and columns[0] is not None and _WRITTEN.get(_kind(columns[0])) == _NUMBER
 
 
 def _kind(column: Column) -> str:

@@ -69,7 +69,7 @@ from lapse.errors import (
 )
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
-from lapse.model.ledger_keys import written
+from lapse.model.ledger_keys import AskedKey, asked
 from lapse.model.policy import Policy
 from lapse.model.settings import Settings
 from lapse.model.table import Table, TableName
@@ -287,8 +287,8 @@ class SqliteEngine(Engine):
             require(table, lambda column: True)
         return table, condition.at(connection, declared, target.cutoff), archive.action(declared, target.job)
 
-    def written_key(self, connection: Connection, table: Table, values: Sequence[str]) -> bytes:
-        return written(ledger_keys.parts(table, values))
+    def asked_key(self, connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
+        return asked(ledger_keys.parts(table, values))
 
     @contextmanager
     def _delete_connection(self) -> Iterator[Connection]:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
 from lapse.engines.keyset import Key
 from lapse.engines.ledger_keys import from_hex, is_hex, refuse_other_width
-from lapse.model.ledger_keys import Noted, Part, Secret, written, written_number
+from lapse.model.ledger_keys import Noted, Part, Secret, written, written_alone
 from lapse.model.table import Table
 
 
-def noted(secret: Secret, keys: Iterable[Key]) -> Noted:
-    return secret.noted(map(_written, keys))
-
-
-def _written(key: Key) -> bytes:
-    """The usual kinds first: it is done for each row that is deleted."""
-    if len(key) == 1:
-        (value,) = key
-        if type(value) is int:
-            return written_number(value)
-        if type(value) is str:
-            return written((value.encode("utf-8", "surrogatepass"),))
-    return written([*map(_part, key)])
+def noted(secret: Secret, keys: Sequence[Key]) -> Noted:
+    if keys and len(keys[0]) == 1:
+        values = [value for (value,) in keys]
+        if set(map(type, values)) == {int}:
+            return secret.noted_numbers(values)
+        return secret.noted(map(written_alone, map(_part, values)))
+    return secret.noted(written([*map(_part, key)]) for key in keys)
 
 
 def is_address(connection: Connection, table: Table) -> bool:
@@ -34,6 +28,9 @@ def is_address(connection: Connection, table: Table) -> bool:
 
 
 def _part(value: object) -> Part:
+    """The usual kind first: it is done for each row that is deleted."""
+    if type(value) is str:
+        return value.encode("utf-8", "surrogatepass")
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -59,8 +56,10 @@ def _asked(table: Table, name: str, value: str) -> bytes:
 
 def _number(text: str, *, whole: bool) -> str:
     try:
+        if whole and text.strip().lstrip("+-").isdecimal() and -(2**63) <= int(text) < 2**63:
+            # As a float it would lose its last digits.
+            return str(int(text))
         found = float(text)
-        exact = int(text) if text.strip().lstrip("+-").isdecimal() else int(found)
+        return str(int(found)) if whole and int(found) == found else repr(found)
     except (ValueError, OverflowError):
         return text
-    return str(exact) if whole and exact == found else repr(found)
