@@ -10,13 +10,10 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
-from threading import Thread
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -27,12 +24,10 @@ from lapse.engines.sqlite import ledger_keys
 from lapse.engines.sqlite.condition import Condition
 from lapse.engines.sqlite.log import LogMover
 from lapse.engines.sqlite.names import quote, row_address
-from lapse.errors import Drift, LapseError, Retryable
+from lapse.errors import Drift, Retryable
 from lapse.model.job import KeyRange
 from lapse.model.ledger_keys import Secret
 from lapse.model.table import Table
-
-T = TypeVar("T")
 
 READ_TARGET_SECONDS = 0.02
 FIRST_WINDOW = 2_000
@@ -48,20 +43,6 @@ MOST_LOOKS = 5
 """Times that a changed schema is looked at before the batch is put off."""
 INCLUSIVE = "="
 """Before the end of a key range: the last key there is belongs to the range, having no successor to name."""
-
-
-def _in_a_thread(work: Callable[[], T]) -> Future[T]:
-    """Begin with it; its result, or its error, waits for whoever asks."""
-    answer = Future[T]()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    Thread(target=run, name="lapse-read", daemon=True).start()
-    return answer
 
 
 class Gone(NamedTuple):
@@ -256,77 +237,42 @@ class _RowidKeys(SqliteDeleter):
         return int(connection.exec_driver_sql(self._count_sql(self._bound), (rowids,)).scalar_one())
 
 
-class Window(NamedTuple):
-    """The rows of a stretch of row ids that begins at `start` and ends with `last`: how many there are, and which have
-    expired; `last` is None where no row is left. Reading took so many `seconds`."""
-
-    start: int
-    last: int | None
-    rows: int = 0
-    expired: Sequence[int] = ()
-    seconds: float = 0.0
-
-
 class RowidDeleter(_RowidKeys):
-    """Physical order: windows of row ids. Where a reader delays no writer, the next one is read while the rows of this
-    one are deleted; what was found is a hint, as ever, and what is deleted is asked again."""
+    """Physical order: windows of row ids."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._window = FIRST_WINDOW
-        self._end = int(self._span.end) if self._span.end is not None else None
-        self._ahead: tuple[Future[Window], int | None] | None = None
-        """What is being read, and the version of the schema by which it was asked for."""
 
     def _page(self, connection: Connection, limit: int) -> tuple[list[Key], Batch]:
-        start = int(self._cursor) + 1 if self._cursor is not None else int(self._span.start or -(2**63))
-        window = self._read_ahead(start) or self._read(connection, start)
-        last = window.last
-        if last is None:
+        end = int(self._span.end) if self._span.end is not None else None
+        first = self._next_row(connection, end)
+        if first is None:
             return [], Batch(cursor=self._cursor, done=True)
-        self._fit_window(window.seconds, len(window.expired), limit)
-        if len(window.expired) > limit:
-            last = window.expired[limit - 1]
-        keys: list[Key] = [(rowid,) for rowid in window.expired[:limit]]
-        done = self._end is not None and last >= self._end - 1
-        if keys and not done and self._log is not None:
-            self._ahead = _in_a_thread(partial(self._look_ahead, last + 1)), self._version
-        return keys, Batch(examined=window.rows, cursor=str(last), done=done)
-
-    def _read(self, connection: Connection, start: int) -> Window:
-        """Gaps in the row ids cost nothing."""
-        began = perf_counter()
-        first = connection.exec_driver_sql(
-            f"SELECT min({self._address}) FROM {self._name} WHERE {self._address} >= ?", (start,)
-        ).scalar()
-        if first is None or (self._end is not None and first >= self._end):
-            return Window(start, None)
-        last = int(first) + self._window - 1
-        if self._end is not None:
-            last = min(last, self._end - 1)
+        last = first + self._window - 1
+        if end is not None:
+            last = min(last, end - 1)
+        started = perf_counter()
         row = connection.exec_driver_sql(
             f"SELECT count(*), json_group_array({self._address}) FILTER (WHERE {self._condition.sql})"
             f" FROM {self._name} NOT INDEXED WHERE {self._address} BETWEEN ? AND ?",
             (first, last),
         ).one()
-        return Window(start, last, int(row[0]), sorted(json.loads(row[1])), perf_counter() - began)
+        expired = sorted(json.loads(row[1]))
+        self._fit_window(perf_counter() - started, len(expired), limit)
+        if len(expired) > limit:
+            last = expired[limit - 1]
+        keys: list[Key] = [(rowid,) for rowid in expired[:limit]]
+        done = end is not None and last >= end - 1
+        return keys, Batch(examined=int(row[0]), cursor=str(last), done=done)
 
-    def _look_ahead(self, start: int) -> Window:
-        with self._connect() as connection:
-            return self._read(connection, start)
-
-    def _read_ahead(self, start: int) -> Window | None:
-        """What was read meanwhile, if it is what is wanted now: a task that was put off may begin elsewhere."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        reading, version = ahead
-        try:
-            found = reading.result()
-        except LapseError:
-            # Met again where it belongs, if it is still there.
-            return None
-        return found if (found.start, version) == (start, self._version) else None
+    def _next_row(self, connection: Connection, end: int | None) -> int | None:
+        """The first row at or after the cursor: gaps in the row ids cost nothing."""
+        start = int(self._cursor) + 1 if self._cursor is not None else int(self._span.start or -(2**63))
+        found = connection.exec_driver_sql(
+            f"SELECT min({self._address}) FROM {self._name} WHERE {self._address} >= ?", (start,)
+        ).scalar()
+        return int(found) if found is not None and (end is None or found < end) else None
 
     def _fit_window(self, seconds: float, expired: int, limit: int) -> None:
         """A little more than a batch, so that a batch is full and may be found too small; less if reading is slow."""
