@@ -26,7 +26,7 @@ MOST = {
 @pytest.fixture(autouse=True)
 def _on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked once for what follows at once is asked again after a while."""
-    for name in ("runner.describing.DESCRIBED_SECONDS", "runner.jobs.DESCRIBED_SECONDS"):
+    for name in ("runner.describing.DESCRIBED_SECONDS", "runner.beginning.DESCRIBED_SECONDS"):
         monkeypatch.setattr(f"lapse.{name}", 600.0)
     monkeypatch.setattr("lapse.engines.postgres.engine.FACTS_SECONDS", 600.0)
 
