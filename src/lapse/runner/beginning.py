@@ -160,8 +160,9 @@ class JobMaker(Describer):
             return ended
 
         (span,) = plan.ranges
+        timeout = current.statement_timeout.approximate_seconds
         try:
-            done = at_once.run(plan.target, span, plan.most, record)
+            done = at_once.run(replace(plan.target, statement_seconds=timeout), span, plan.most, record)
         except JobExists:
             with self._engine.connection() as connection:
                 return Begun(job=self._active(connection, physical))
