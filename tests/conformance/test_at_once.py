@@ -101,7 +101,7 @@ def _run_between(
 
 
 def test_a_small_job_has_no_task_and_is_in_the_history_as_any_other(h: Harness) -> None:
-    if not h.features.skips_locked:
+    if not h.features.records_with_batches:
         pytest.skip("every job has a task")
     _events(h)
     told = _Told()
@@ -197,7 +197,7 @@ def test_a_hold_that_returns_while_the_batch_is_open_keeps_its_rows(
     h: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are deleted, and not committed: the transaction sees that the policy has another hold, and undoes it."""
-    if not h.features.concurrent_writers or not h.features.skips_locked:
+    if not h.features.concurrent_writers or not h.features.records_with_batches:
         pytest.skip("nothing can be written meanwhile")
     _events(h)
     _run_between(monkeypatch, after=lambda: h.owner.hold("events", "id = 3"))
@@ -220,7 +220,7 @@ def test_another_worker_that_takes_the_table_first_does_it_once(h: Harness, monk
 
 def test_a_declaration_at_work_is_not_waited_for_with_rows_locked(h: Harness) -> None:
     """It may hold the policy and wait for the table: a batch that held the table and waited for it would end one."""
-    if not h.features.concurrent_writers or not h.features.skips_locked:
+    if not h.features.concurrent_writers or not h.features.records_with_batches:
         pytest.skip("nothing can be locked meanwhile")
     _events(h)
     failures: list[Exception] = []
@@ -270,7 +270,7 @@ def test_a_worker_that_is_killed_at_any_statement_has_done_all_or_nothing(h: Har
 
 
 def test_a_worker_does_small_tables_as_it_finds_them(h: Harness) -> None:
-    if not h.features.skips_locked:
+    if not h.features.records_with_batches:
         pytest.skip("every job has a task")
     tables = [f"e{number}" for number in range(4)]
     for table in tables:

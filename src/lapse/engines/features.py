@@ -88,6 +88,10 @@ class Features:
     skips_locked: bool = True
     """Can a locking read pass by rows that other transactions have locked, or not committed?"""
 
+    records_with_batches: bool = True
+    """Can the transaction that deletes rows also record their job? Not where it is kept from replicas, which know the
+    job, and not where a read cannot lock a policy against those who change it."""
+
     hashes_keys: bool = False
     """Does the database itself hash the keys of deleted rows, with a secret that a worker need not be able to read?"""
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import Batch, Target
-from lapse.errors import DatabaseUnavailable, JobExists, LapseError
+from lapse.errors import Blocked, DatabaseUnavailable, JobExists, LapseError
 from lapse.model.job import Job, KeyRange, PathKind
 from lapse.model.settings import Settings
 from lapse.runner.batching import BatchSizer
@@ -69,15 +69,19 @@ class AtOnce:
     def most_rows(self, stored: StoredPolicy, current: Settings) -> int:
         """A job of this policy is done at once where its table has no more rows than this; 0 for never."""
         policy = stored.policy
-        if not self._engine.features.skips_locked or policy.archive is not None or policy.ledger_keys:
-            return 0
-        if delete_limits(stored, current) or select_limits(stored) or policy.select_as_of_system_time is not None:
+        recorded_apart = (
+            not self._engine.features.records_with_batches or policy.ledger_keys,
+            policy.archive,
+            policy.replication_origin,
+        )
+        paced = delete_limits(stored, current), select_limits(stored), policy.select_as_of_system_time
+        if any(recorded_apart) or any(paced):
             return 0
         sizer = BatchSizer.for_policy(policy, current, self._engine.features.target_seconds)
         return min(SMALL_ROWS, sizer.ceiling) if self._has_room() else 0
 
     def run(self, target: Target, span: KeyRange, limit: int, record: Record) -> Done | None:
-        """None where the job has to go the ordinary way. Raises JobExists as `record` does."""
+        """None where the job has to go the ordinary way. Raises JobExists as `record` does, and Blocked."""
         table, job, started = target.declared.table, None, perf_counter()
         if target.path.kind is PathKind.PARTITION or table.holding_references:
             return None
@@ -95,7 +99,7 @@ class AtOnce:
                 started = perf_counter()
                 with self._slot():
                     batch = self._engine.deleter(target, span, None).step(limit, checkpoint)
-        except (JobExists, DatabaseUnavailable):
+        except (JobExists, Blocked, DatabaseUnavailable):
             raise
         except LapseError:
             return None

@@ -148,6 +148,7 @@ class MysqlEngine(Engine):
             self._common,
             refuses_to_wait=self.flavour.can_refuse_to_wait,
             client_requests=bool(self.client_version),
+            records_with_batches=self._options.binlog and not self.flavour.is_tidb,
             **more,
         )
 
