@@ -98,7 +98,9 @@ _INDEXES = """
      WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indisready
      ORDER BY c.relname"""
 
-# A foreign key to a partitioned table holds the rows of every leaf. Its copies for the leaves are left out.
+# A foreign key to a partitioned table holds the rows of every leaf. Its copies for the leaves are left out. No index of
+# the server's leads to what refers to a table: all keys there are would be read, were it not for the triggers that each
+# one has put on it. Up to PostgreSQL 14 those of a partitioned table are on its leaves alone.
 _REFERENCES = """
     SELECT n.nspname, c.relname, f.confdeltype,
            ARRAY(SELECT a.attname FROM unnest(f.conkey) WITH ORDINALITY k(number, place)
@@ -114,6 +116,8 @@ _REFERENCES = """
       JOIN pg_catalog.pg_class c ON c.oid = f.conrelid
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
      WHERE f.contype = 'f' AND f.conparentid = 0
+       AND EXISTS (SELECT 1 FROM pg_catalog.pg_class w
+                    WHERE w.oid = %(oid)s AND (w.relhastriggers OR w.relkind = 'p'))
        AND (f.confrelid = %(oid)s
             OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(%(oid)s::oid::regclass)))
      ORDER BY n.nspname, c.relname, f.conname"""
@@ -335,11 +339,13 @@ HEAP = f"""
            c.relhasrules OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger
                                      WHERE tgrelid = c.oid AND tgtype & 11 = 11) AS has_row_triggers,
            current_setting('wal_level') = 'logical' AS is_decoded,
+           CASE WHEN c.relhastriggers THEN
            ARRAY(SELECT f.oid FROM pg_catalog.pg_constraint f JOIN pg_catalog.pg_class h ON h.oid = f.conrelid
                   WHERE f.contype = 'f' AND f.conparentid = 0 AND f.confdeltype IN ('a', 'r')
                     AND h.relowner = c.relowner
                     AND (f.confrelid = c.oid
-                         OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid::regclass)))) AS holding
+                         OR f.confrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid::regclass))))
+           ELSE '{{}}'::oid[] END AS holding
       FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%(name)s)"""
 
 
