@@ -63,6 +63,9 @@ class Begun:
 class _Plan:
     """`most` rows may be deleted at once, where that is all of the job; 0 where it is not tried."""
 
+    stored: StoredPolicy
+    physical: PhysicalTable
+    settings: Settings
     declared: BoundPolicy
     target: Target
     cutoff: datetime
@@ -107,31 +110,21 @@ class JobMaker(Describer):
         ends_grace = ends_grace and stored.grace_until is not None
         most = 0 if at_once is None or ends_grace else at_once.most_rows(stored, current)
         with self._engine.connection() as connection:
-            plan = self._plan(connection, stored, physical, most)
+            plan = self._plan(connection, stored, physical, current, most)
             if not plan.most:
-                return self._begun(connection, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
-        done = None if at_once is None else self._do_at_once(at_once, stored, physical, current, plan)
+                return self._begun(connection, plan, ends_grace=ends_grace, claims=claims)
+        done = None if at_once is None else self._do_at_once(at_once, plan)
         if isinstance(done, Begun):
             return done
         with self._engine.connection() as connection:
             plan = plan if done is None else replace(plan, ranges=[])
-            return self._begun(connection, stored, physical, current, plan, ends_grace=ends_grace, claims=claims)
+            return self._begun(connection, plan, ends_grace=ends_grace, claims=claims)
 
-    def _begun(
-        self,
-        connection: Connection,
-        stored: StoredPolicy,
-        physical: PhysicalTable,
-        current: Settings,
-        plan: _Plan,
-        *,
-        ends_grace: bool,
-        claims: Callable[[], bool],
-    ) -> Begun:
-        taken = claims()
+    def _begun(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: Callable[[], bool]) -> Begun:
+        physical, taken = plan.physical, claims()
         try:
             with self._catalog.writing_on(connection, durable=False) as writing:
-                begun = self._create(writing, stored, physical, current, plan, ends_grace=ends_grace, claims=taken)
+                begun = self._create(writing, plan, ends_grace=ends_grace, claims=taken)
         except JobExists:
             return Begun(job=self._active(connection, physical))
         assert begun.job is not None
@@ -140,14 +133,13 @@ class JobMaker(Describer):
         self._announced(begun.job)
         return begun
 
-    def _do_at_once(
-        self, at_once: AtOnce, stored: StoredPolicy, physical: PhysicalTable, current: Settings, plan: _Plan
-    ) -> Begun | Done | None:
+    def _do_at_once(self, at_once: AtOnce, plan: _Plan) -> Begun | Done | None:
         """The job, where it was done; Done where there was nothing to do, and None where it goes the ordinary way."""
+        stored, physical = plan.stored, plan.physical
 
         def record(connection: Connection, batch: Batch, seconds: float) -> Job:
             bound = self._catalog.bind(connection)
-            before = self._take(bound, stored, physical, current, plan, is_clean=True, waits=False)
+            before = self._take(bound, plan, is_clean=True, waits=False)
             counts = Counts(selected=batch.selected, deleted=batch.deleted, batches=1)
             spent = Spent(
                 lasted=seconds, worked=seconds, locked=seconds - batch.read_seconds, counts=counts, tasks=1, finished=1
@@ -155,12 +147,12 @@ class JobMaker(Describer):
             clock = self._engine.clock
             # The database's time, without asking for it once more.
             now = plan.cutoff + timedelta(seconds=seconds) if clock is None else clock.now()
-            ended = self._recorded(bound, stored, physical, plan, spent, now=now, counts=counts)
+            ended = self._recorded(bound, plan, spent, now=now, counts=counts)
             self._held_before[ended.id] = before.held
             return ended
 
         (span,) = plan.ranges
-        timeout = current.statement_timeout.approximate_seconds
+        timeout = plan.settings.statement_timeout.approximate_seconds
         try:
             done = at_once.run(replace(plan.target, statement_seconds=timeout), span, plan.most, record)
         except JobExists:
@@ -179,23 +171,14 @@ class JobMaker(Describer):
         at_once.rest(done, job)
         return Begun(job=job)
 
-    def _create(
-        self,
-        connection: Connection,
-        stored: StoredPolicy,
-        physical: PhysicalTable,
-        current: Settings,
-        plan: _Plan,
-        *,
-        ends_grace: bool,
-        claims: bool,
-    ) -> Begun:
+    def _create(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: bool) -> Begun:
+        stored, physical = plan.stored, plan.physical
         # The policy's row before its tables', as in everything else that locks both: no two wait for each other.
         if ends_grace:
             policies.end_grace(connection, stored.id)
-        before = self._take(connection, stored, physical, current, plan, is_clean=not plan.ranges)
+        before = self._take(connection, plan, is_clean=not plan.ranges)
         if not plan.ranges:
-            ended = self._recorded(connection, stored, physical, plan, Spent(), now=self._engine.now(connection))
+            ended = self._recorded(connection, plan, Spent(), now=self._engine.now(connection))
             self._held_before[ended.id] = before.held
             return Begun(job=ended)
         late = self._lateness(stored, before, plan.cutoff, physical.clean_at)
@@ -218,42 +201,25 @@ class JobMaker(Describer):
         self._planned[made.job.id] = planned, monotonic() + DESCRIBED_SECONDS
         return Begun(job=made.job, task=made.task)
 
-    def _take(
-        self,
-        connection: Connection,
-        stored: StoredPolicy,
-        physical: PhysicalTable,
-        current: Settings,
-        plan: _Plan,
-        *,
-        is_clean: bool,
-        waits: bool = True,
-    ) -> Before:
+    def _take(self, connection: Connection, plan: _Plan, *, is_clean: bool, waits: bool = True) -> Before:
         """The table, for a new job. Raises JobExists where another worker has it, or the plan is none any more."""
+        stored, physical = plan.stored, plan.physical
         if not policies.is_current(connection, stored, waits=waits):
             raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
-        due = next_run(stored.policy, current, after=plan.cutoff)
+        due = next_run(stored.policy, plan.settings, after=plan.cutoff)
         if not policies.take_table(connection, physical, due, is_clean=is_clean):
             raise JobExists(f"another worker has taken table {stored.table}")
         return stored_jobs.before(connection, physical.id)
 
     def _recorded(
-        self,
-        connection: Connection,
-        stored: StoredPolicy,
-        physical: PhysicalTable,
-        plan: _Plan,
-        spent: Spent,
-        *,
-        now: datetime,
-        counts: Counts | None = None,
+        self, connection: Connection, plan: _Plan, spent: Spent, *, now: datetime, counts: Counts | None = None
     ) -> Job:
         """A job that ends as it begins."""
         return new_jobs.record_job(
             connection,
-            table_id=physical.id,
-            stored=stored,
-            name=physical.name_in(stored.table),
+            table_id=plan.physical.id,
+            stored=plan.stored,
+            name=plan.physical.name_in(plan.stored.table),
             status=JobStatus.FINISHED,
             cutoff=plan.cutoff,
             path=plan.target.path,
@@ -327,7 +293,14 @@ class JobMaker(Describer):
         active = stored_jobs.active_jobs(self._catalog.bind(connection))
         return next((job for job in active if job.table_id == physical.id), None)
 
-    def _plan(self, connection: Connection, stored: StoredPolicy, physical: PhysicalTable, most: int) -> _Plan:
+    def _plan(
+        self,
+        connection: Connection,
+        stored: StoredPolicy,
+        physical: PhysicalTable,
+        current: Settings,
+        most: int,
+    ) -> _Plan:
         """A table of at `most` so many rows is not looked into: its one batch is the look."""
         with self._engine.one_look(connection):
             declared = self.declared(connection, stored, physical.name_in(stored.table))
@@ -342,7 +315,16 @@ class JobMaker(Describer):
             ranges = self._engine.split(connection, target, pieces, looks=rows > most)
             if rows > most or len(ranges) != 1:
                 most = 0
-            return _Plan(declared=declared, target=target, cutoff=cutoff, ranges=ranges, most=most)
+            return _Plan(
+                stored=stored,
+                physical=physical,
+                settings=current,
+                declared=declared,
+                target=target,
+                cutoff=cutoff,
+                ranges=ranges,
+                most=most,
+            )
 
     def look_again(self) -> None:
         """Forget what tables looked like, and the jobs of the last round."""
