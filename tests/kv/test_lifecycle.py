@@ -289,8 +289,8 @@ def count_closing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the engine is opened for writing, and closed, from now on."""
     counted = Counter[str]()
     if kind.engine == "rocksdb":
-        from lapse.kv.rocksdb.calls import Handle
-        from lapse.kv.rocksdb.engine import open_database as make
+        from lapse.kv.rocksdb.engine import Handle
+        from lapse.kv.rocksdb.opening import open_database as make
 
         close = Handle.close
         monkeypatch.setattr(Handle, "close", lambda self: counted.update(["closed"]) or close(self))

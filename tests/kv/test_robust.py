@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -253,6 +254,35 @@ class TestCallers:
                 thread.join(20)
             assert errors == []
             assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # coroutines that never began
+@pytest.mark.parametrize("use", [lambda store: store.put(b"k", b"v"), lambda store: store.touch(b"k")])
+def test_an_interrupt_that_is_survived_leaves_no_lock(use: Callable[[Store], object], tmp_path: Path) -> None:
+    """On RocksDB, whose calls hold a lock of the process."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before, main, left = signal.signal(signal.SIGUSR1, interrupt), threading.get_ident(), 0
+    try:
+        with lapse.kv.open(f"rocksdb:{tmp_path / 'store'}") as store:
+            for number in range(100):
+                killer = threading.Timer(number * 1e-6, signal.pthread_kill, (main, signal.SIGUSR1))
+                with suppress(KeyboardInterrupt):
+                    killer.start()
+                    while True:
+                        use(store)
+                killer.join()
+                other = threading.Thread(target=store.put, args=(b"other", b"v"), daemon=True)
+                other.start()
+                other.join(5)
+                left += other.is_alive()
+                if left:
+                    break
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not left
 
 
 class TestPurging:

@@ -32,7 +32,7 @@ def main(url: str, start: str) -> None:
         if generation % 9 == 0:
             store.purge(within="10 seconds")
         store.flush()
-        print(generation, clock.now().isoformat(), flush=True)
+        print(f"{generation} {clock.now().isoformat()}", flush=True)  # in one piece, also where nothing is buffered
 
 
 if __name__ == "__main__":

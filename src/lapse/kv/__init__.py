@@ -6,9 +6,8 @@ with lapse.kv.open("rocksdb:/var/lib/app/sessions", default_ttl="30 days") as st
     store.put(b"session:7", b"...")
 """
 
-from lapse.kv.opening import open
 from lapse.kv.purger import Purger, PurgerConfig, PurgeRun, StoreReport
-from lapse.kv.sync import Batch, Reader, Snapshot, Store, Transaction
+from lapse.kv.sync import Batch, Reader, Snapshot, Store, Transaction, open
 from lapse.kv.ttl import Ttl, TtlLike
 from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats, Verification
 

@@ -1,9 +1,20 @@
 """Key-value stores with per-row TTL, for asyncio; what each method does is written in `lapse.kv.sync`."""
 
-from lapse.kv.base import AsyncStore
-from lapse.kv.batch import AsyncBatch
-from lapse.kv.opening import open_async as open
+from typing import Unpack
+
+from lapse.kv.base import AsyncBatch, AsyncStore
+from lapse.kv.options import OpenOptions, Options
 from lapse.kv.reads import AsyncReader, AsyncSnapshot
 from lapse.kv.slatedb.store import AsyncTransaction
+from lapse.kv.sync import engine_of
+from lapse.kv.url import parse
 
 __all__ = ["AsyncBatch", "AsyncReader", "AsyncSnapshot", "AsyncStore", "AsyncTransaction", "open"]
+
+
+async def open(url: str, **options: Unpack[OpenOptions]) -> AsyncStore:
+    """Like `lapse.kv.open`."""
+    parsed, read = parse(url), Options(**options)
+    store: AsyncStore = await engine_of(parsed).open_store(parsed, read)
+    store.in_loop = True
+    return store

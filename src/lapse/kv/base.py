@@ -7,22 +7,32 @@ where they are called. `lapse.kv.sync` makes the synchronous interface of both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
+from lapse.errors import Unsupported
 from lapse.kv import format as stored
-from lapse.kv.batch import AsyncBatch
 from lapse.kv.clock import StoreClock
-from lapse.kv.keys import EVERYTHING, NO_ROWS, CheckedRows, KeyRange, check_key, check_value, take_rows
+from lapse.kv.keys import (
+    EVERYTHING,
+    LOWEST_KEY,
+    MAX_KEY_BYTES,
+    NO_ROWS,
+    CheckedRows,
+    KeyRange,
+    check_key,
+    check_value,
+    take_rows,
+)
 from lapse.kv.options import Budget, DurationLike, MergeFunction, PurgeLimits
-from lapse.kv.reads import AsyncReader, AsyncSnapshot, Chunks, RawRow, Views
+from lapse.kv.reads import AsyncBlock, AsyncReader, AsyncSnapshot, Chunks, RawRow, Views
 from lapse.kv.row import Row, header
 from lapse.kv.state import Stamp, State
-from lapse.kv.ttl import Ttl, TtlLike, from_millis, plain_ttl, read_default
-from lapse.kv.units import EMPTY, Written, pack_units, read_written
+from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, from_millis, plain_ttl, read_default
+from lapse.kv.units import EMPTY, UNKNOWN, Written, pack_units, read_written
 from lapse.kv.url import describe_owner
 from lapse.kv.values import Census, Preview, PurgeRecord, PurgeResult, Stats
 
@@ -125,10 +135,13 @@ class AsyncStore(AsyncReader):
         """The engine's object for a snapshot."""
 
     @abstractmethod
-    async def transaction(self) -> AsyncTransaction: ...
-
-    @abstractmethod
     def new_purge(self, budget: Budget) -> Purge: ...
+
+    async def transaction(self) -> AsyncTransaction:
+        raise Unsupported(
+            f"{self.state.url.engine}'s Python binding has no transactions",
+            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
+        )
 
     async def aside(self, work: Coroutine[Any, Any, T]) -> T:
         """Await what takes long, where it holds no loop up."""
@@ -164,6 +177,8 @@ class AsyncStore(AsyncReader):
             notes[stored.DEFAULT_TTL_KEY] = stored.pack_default(options.default)
         if self._names_its_owner:
             notes[stored.OWNER_KEY] = describe_owner(now_ms).encode()
+        if not is_new and state.format.version < stored.FORMAT_VERSION:
+            notes[stored.UNITS_KEY] = pack_units([UNKNOWN])
         if is_new or state.format.version < stored.FORMAT_VERSION:
             state.format = replace(state.format, version=stored.FORMAT_VERSION)
             notes[stored.FORMAT_KEY] = state.format.to_bytes()
@@ -292,12 +307,13 @@ class AsyncStore(AsyncReader):
             stamp = self.state.stamp(ttl, now_ms)
             await self.put_row(key, stamp.head + value, stamp)
 
-    async def put_many(
+    def put_many(
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
+        """The rows are taken when it is called, so that nothing of the caller's runs in the coroutine."""
         self.state.check_writable()
         ttl = plain_ttl(ttl)
-        return await self.write_all(take_rows(rows, ttl), ttl)
+        return self.write_all(take_rows(rows, ttl), ttl)
 
     async def delete(self, key: bytes) -> None:
         self.state.check_writable()
@@ -397,3 +413,45 @@ class AsyncStore(AsyncReader):
         self.state.check_open()
         if not self.state.options.read_only:
             await self.aside(self.sync())
+
+
+class AsyncBatch(AsyncBlock):
+    """A batch that could not be written still has its writes, to be committed again."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._writes: dict[bytes, tuple[bytes, bytes | None, TtlLike]] = {}
+        self._ttls: set[TtlLike] = {Ttl.DEFAULT}
+        """Those that were looked at; whether a moment is still to come is seen at the commit."""
+
+    def put(self, key: bytes, value: bytes, ttl: TtlLike = Ttl.DEFAULT) -> None:
+        if type(key) is not bytes or type(value) is not bytes or key < LOWEST_KEY or len(key) > MAX_KEY_BYTES:
+            check_key(key)
+            check_value(value)
+        if type(ttl) not in PLAIN_TTLS:
+            ttl = plain_ttl(ttl)
+        if ttl not in self._ttls:
+            state = self._store.state
+            state.expiry_ms(ttl, state.clock.now_ms())  # one that cannot be is refused here, not at the commit
+            self._ttls.add(ttl)
+        self._writes[key] = (key, value, ttl)
+
+    def delete(self, key: bytes) -> None:
+        self._writes[check_key(key)] = (key, None, Ttl.DEFAULT)
+
+    def quick(self) -> dict[str, Callable[..., Any]]:
+        return {"put": self.put, "delete": self.delete}
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    async def commit(self) -> None:
+        self._store.state.check_writable()
+        writes = self._writes.values()
+        deletes = [key for key, value, _ in writes if value is None]
+        puts = (write for write in writes if write[1] is not None) if deletes else writes
+        await self._store.write_all(take_rows(puts), deletes=deletes)
+        self._writes = {}
+
+    async def close(self) -> None:
+        """Nothing was written, and nothing is lost."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -58,19 +60,24 @@ class StoreFormat:
         return json.dumps(asdict(self), sort_keys=True).encode()
 
 
-def read_format(raw: bytes) -> StoreFormat:
+@contextmanager
+def _reading(what: str, raw: bytes | None) -> Iterator[None]:
     try:
+        yield
+    except (ValueError, TypeError, KeyError, InvalidValue) as error:
+        raise StoreError(f"the store's {what} cannot be read: {(raw or b'')[:80]!r}") from error
+
+
+def read_format(raw: bytes) -> StoreFormat:
+    with _reading("format record", raw):
         found = json.loads(raw)
         version = int(found["version"])
         if version > FORMAT_VERSION:
-            raise StoreTooNew(
-                f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}", hint="upgrade lapse-ttl"
-            )
+            message = f"the store has format {version}; this Lapse reads up to {FORMAT_VERSION}"
+            raise StoreTooNew(message, hint="upgrade lapse-ttl")
         if version < _OLDEST_VERSION:
             raise StoreError(f"the store has format {version}, which was never released")
         return StoreFormat(**found)
-    except (ValueError, TypeError, KeyError):
-        raise StoreError(f"the store's format record cannot be read: {raw[:80]!r}") from None
 
 
 def pack_default(default: Interval | None) -> bytes:
@@ -78,10 +85,8 @@ def pack_default(default: Interval | None) -> bytes:
 
 
 def read_default(raw: bytes | None) -> Interval | None:
-    try:
+    with _reading("default TTL", raw):
         return read_duration(raw.decode(), name="default_ttl") if raw else None
-    except (InvalidValue, UnicodeDecodeError) as error:
-        raise StoreError(f"the store's default TTL cannot be read: {raw!r}") from error
 
 
 def pack_mark(mark_ms: int) -> bytes:
@@ -89,10 +94,8 @@ def pack_mark(mark_ms: int) -> bytes:
 
 
 def read_mark(raw: bytes | None) -> int:
-    try:
+    with _reading("clock mark", raw):
         return int(raw or 0)
-    except ValueError as error:
-        raise StoreError(f"the store's clock mark cannot be read: {raw!r}") from error
 
 
 def with_purge(history: bytes | None, result: PurgeResult, *, now: datetime) -> bytes:
@@ -109,11 +112,9 @@ def with_purge(history: bytes | None, result: PurgeResult, *, now: datetime) -> 
 
 def read_history(raw: bytes | None) -> list[PurgeRecord]:
     """Latest first."""
-    try:
+    with _reading("history of purges", raw):
         records = json.loads(raw or b"[]")
         for record in records:
             record |= {name: datetime.fromisoformat(record[name]) for name in ("at", "cutoff")}
             record["reasons"] = tuple(record["reasons"])
         return [PurgeRecord(**record) for record in records]
-    except (TypeError, KeyError, ValueError) as error:
-        raise StoreError("the store's history of purges cannot be read") from error

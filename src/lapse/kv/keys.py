@@ -125,7 +125,7 @@ def read_range(start: bytes | None, end: bytes | None, prefix: bytes | None) -> 
     if start is not None and end is not None and start > end:
         raise InvalidValue("start", start, f"must not lie after end = {end!r}")
     if prefix:
-        after = _successor(prefix)
+        after = successor(prefix)
         start = prefix if start is None else max(start, prefix)
         end = after if end is None else end if after is None else min(end, after)
     return KeyRange(start=start, end=end)
@@ -136,7 +136,7 @@ def check_limit(limit: int | None) -> None:
         raise InvalidValue("limit", limit, "must be a whole number, 0 or more")
 
 
-def _successor(prefix: bytes) -> bytes | None:
+def successor(prefix: bytes) -> bytes | None:
     """The first key after all keys that begin with `prefix`; None when there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

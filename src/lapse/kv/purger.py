@@ -8,15 +8,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lapse.clock import Clock, SystemClock
 from lapse.errors import InvalidValue, LapseError
 from lapse.kv.metrics import StoreMetrics
-from lapse.kv.opening import open, require_engine
-from lapse.kv.options import Budget, DurationLike, PurgeLimits
-from lapse.kv.sync import Store
+from lapse.kv.options import Budget, DurationLike, OpenOptions, PurgeLimits
+from lapse.kv.sync import Store, engine_of, open
 from lapse.kv.ttl import read_duration
 from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
@@ -100,20 +100,19 @@ class Purger:
         self._config = config
         self._clock = clock or SystemClock()
         self._registry = registry
-        self._open = open_store or self._open_default
+        options = OpenOptions(clock=clock, create=False, take_over=False, registry=registry)
+        self._open = open_store or partial(open, **options)
         self._close_after = close_after
         self._due: dict[str, datetime] = {}
         self._reports = {url: StoreReport(store=str(parse(url)), state="waiting") for url in config.stores}
         if open_store is None:
             for url in config.stores:
-                require_engine(parse(url))
+                engine_of(parse(url)).load()  # raises where it is not installed
 
     def run_once(self, *, stop: threading.Event | None = None) -> PurgeRun:
         """Purge every store that is due now; each is due at once the first time. Once `stop` is set the purge at
         hand ends at its next step and no other begins."""
-        purged: dict[str, PurgeResult] = {}
-        failed: dict[str, Exception] = {}
-        not_due: list[str] = []
+        purged, failed, not_due = dict[str, PurgeResult](), dict[str, Exception](), list[str]()
         for url in self._config.stores:
             if stop is not None and stop.is_set():
                 break
@@ -148,8 +147,7 @@ class Purger:
             outcome, report = error, replace(report, reasons=(str(error).partition("\n")[0],))
             # Lapse's own errors say what is wrong; of any other the trace is needed.
             trace = None if isinstance(error, LapseError | OSError) else error
-            message = "store %s was not purged and is tried again next time: %s"
-            log.warning(message, report.store, error, exc_info=trace)
+            log.warning("store %s was not purged and is tried again next time: %s", report.store, error, exc_info=trace)
         pause_s = self._config.every_s * (1 - random.random() * self._config.jitter)
         self._due[url] = self._clock.now() + timedelta(seconds=pause_s)
         self._reports[url] = replace(report, at=self._clock.now(), next_due=self._due[url])
@@ -179,12 +177,3 @@ class Purger:
         finally:
             if self._close_after:
                 store.close()
-
-    def _open_default(self, url: str) -> Store:
-        return open(
-            url,
-            clock=None if isinstance(self._clock, SystemClock) else self._clock,
-            create=False,
-            take_over=False,
-            registry=self._registry,
-        )

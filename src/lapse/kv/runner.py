@@ -14,24 +14,33 @@ from lapse.errors import StoreClosed
 T = TypeVar("T")
 
 
+def give_back(lock: Any) -> None:
+    """After an interrupt of the user, which may have come between taking the lock and the `try` that releases it."""
+    while lock._is_owned():
+        lock.release()
+
+
 class Direct:
     """For coroutines that never wait, as those of RocksDB: they are done after one step, in the thread that calls."""
 
     is_closed = False
+    lock: Any = None
+    """The store's, which a call of the user's never begins with."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self.is_closed:
-            work.close()
-            raise StoreClosed("the store is closed")
         try:
             work.send(None)
         except StopIteration as end:
             answer: T = end.value
             return answer
+        except KeyboardInterrupt:
+            if self.lock is not None:
+                give_back(self.lock)
+            raise
         raise AssertionError("a coroutine that must not wait did")
 
     def close(self) -> None:
-        self.is_closed = True
+        """The store says itself that it is closed."""
 
 
 class Runner:

@@ -14,20 +14,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from lapse.kv.base import AsyncStore
-from lapse.kv.batch import AsyncBatch
-from lapse.kv.keys import take_rows
-from lapse.kv.options import Budget, DurationLike, PurgeLimits
+from lapse.kv.base import AsyncBatch, AsyncStore
+from lapse.kv.options import Budget, DurationLike, OpenOptions, Options, PurgeLimits
 from lapse.kv.reads import AsyncReader, RawRow
 from lapse.kv.runner import Direct, Runner
 from lapse.kv.ttl import Ttl, TtlLike, plain_ttl, read_default
+from lapse.kv.url import ROCKSDB, StoreUrl, parse
 from lapse.kv.values import Meta, Preview, PurgeRecord, PurgeResult, Stats
 
 if TYPE_CHECKING:
     from lapse.kv.slatedb.store import AsyncTransaction
+
+
+def open(url: str, **options: Unpack[OpenOptions]) -> Store:
+    """Open the store at `url`, creating it if need be.
+
+    `default_ttl` is stored with the database; left out, the stored one stays. `snapshot_lifetime` is fixed when the
+    store is created. With `durable` every write waits until it would survive a crash of the machine.
+    """
+    parsed, read = parse(url), Options(**options)
+    runner = Direct() if parsed.engine == ROCKSDB else Runner()
+    inner: AsyncStore = runner.run(engine_of(parsed).open_store(parsed, read))
+    if isinstance(runner, Direct):
+        runner.lock = inner.lock
+    return Store(inner, runner)
+
+
+def engine_of(url: StoreUrl) -> Any:
+    """Imported when it is needed: either engine may be missing."""
+    return import_module(f"lapse.kv.{url.engine}.opening")
 
 
 class Block:
@@ -140,7 +159,7 @@ class Store(Reader):
             super().close()
         finally:
             self._runner.close()
-            for name in ("get", "put", "put_many"):  # those of RocksDB would keep the engine alive
+            for name in ("get", "put"):  # those of RocksDB would keep the engine alive
                 vars(self).pop(name, None)
 
     @property
@@ -164,9 +183,7 @@ class Store(Reader):
     ) -> int:
         """Write rows together: the fastest way in. A row may name its own TTL. TTLs count from the moment the rows are
         written, after the last of them was taken from `rows`. Returns how many."""
-        self._inner.state.check_writable()
-        ttl = plain_ttl(ttl)
-        return self._runner.run(self._inner.write_all(take_rows(rows, ttl), ttl))
+        return self._runner.run(self._inner.put_many(rows, ttl))
 
     def delete(self, key: bytes) -> None:
         self._runner.run(self._inner.delete(key))

@@ -79,25 +79,18 @@ def plain_ttl(ttl: TtlLike) -> TtlLike:
     if type(ttl) in PLAIN_TTLS:
         return ttl
     if isinstance(ttl, datetime):
-        return _in_utc(ttl)
+        if ttl.utcoffset() is None:
+            raise InvalidValue("ttl", ttl, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
+        try:
+            return from_millis(to_millis(ttl))
+        except OverflowError:
+            raise InvalidValue("ttl", ttl, "must end before the year 10000") from None
     if isinstance(ttl, timedelta):
         return timedelta(days=ttl.days, seconds=ttl.seconds, microseconds=ttl.microseconds)
     if isinstance(ttl, str):
         return str.__str__(ttl)
-    raise InvalidValue(
-        "ttl",
-        ttl,
-        "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime",
-    )
-
-
-def _in_utc(moment: datetime) -> datetime:
-    if moment.utcoffset() is None:
-        raise InvalidValue("ttl", moment, "must be an aware datetime", hint="add tzinfo=datetime.UTC")
-    try:
-        return from_millis(to_millis(moment))
-    except OverflowError:
-        raise InvalidValue("ttl", moment, "must end before the year 10000") from None
+    allowed = "must be Ttl.DEFAULT, Ttl.NO_EXPIRY, a duration with a unit, a timedelta or an aware datetime"
+    raise InvalidValue("ttl", ttl, allowed)
 
 
 def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Interval | None) -> int:

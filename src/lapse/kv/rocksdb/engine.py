@@ -1,43 +1,32 @@
-"""Reaching RocksDB: its options and its iterators."""
+"""Reaching RocksDB: the boundary of every call into it, with Lapse's errors and a limit of time, and its iterators."""
 
 from __future__ import annotations
 
-import os
-import re
+import atexit
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from lapse.errors import DatabaseError, ForeignStore, MissingExtra, StoreClosed
+from lapse.errors import DatabaseError, DatabaseUnavailable, LapseError, MissingExtra, StoreClosed
 from lapse.kv.keys import KeyRange
-from lapse.kv.options import Options, check_may_create
 from lapse.kv.reads import RawRow
-from lapse.kv.rocksdb.calls import Calls, lapse_errors
-from lapse.kv.url import StoreUrl
+from lapse.kv.url import StoreUrl, lock_owner, store_locked
+from lapse.kv.verify import IsOver
 
 if TYPE_CHECKING:
     from lapse.kv.rocksdb.store import RocksStore
 
-META_FAMILY = "lapse"
-ROWS_FAMILY = "default"
-
-_COMPACT_AFTER_DELETES = (10_000, 5_000, 0.5)
-"""A file with this many deletions among this many entries is compacted soon: it is what a purge leaves
-behind."""
-
 CHUNK_ROWS = 256
-PURGE_READAHEAD_BYTES = 1024 * 1024
-
-_FILTER_BITS = 10
-"""Per row, in memory: a table without the key is read for one get in a hundred."""
-_BLOCK_BYTES = 16 * 1024
-_RESTART_ROWS = 4
-
-_LEFT_BY_CREATION = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|\d+\.log")
-"""What the engine has made before the file that makes a directory a database."""
+_PURGE_READAHEAD_BYTES = 1024 * 1024
+_LOOK_S = 0.1
+_EXIT_S = 10.0
+_LIMITED = ("flush", "flush_wal")
 
 
 def load() -> Any:
@@ -49,74 +38,132 @@ def load() -> Any:
     return rocksdict
 
 
-def options(rocksdict: Any, *, create: bool = False) -> Any:
-    result = rocksdict.Options(raw_mode=True)
-    result.create_if_missing(create)
-    result.create_missing_column_families(create)
-    result.set_delete_obsolete_files_period_micros(0)
-    # The small family of Lapse's own is flushed with the rows: else it would keep every log since the store was opened.
-    result.set_atomic_flush(True)
-    # The manifest names the first and last key of every table that ever was; a new one names those of today.
-    result.set_max_manifest_file_size(1)
-    result.add_compact_on_deletion_collector_factory(*_COMPACT_AFTER_DELETES)
-    # How rows lie in table files. It pays for the header that Lapse adds to every row: together these make a get and a
-    # scan a tenth faster than with the engine's defaults and a miss twice as fast, for three bytes per row.
-    blocks = rocksdict.BlockBasedOptions()
-    blocks.set_bloom_filter(_FILTER_BITS, False)
-    blocks.set_block_size(_BLOCK_BYTES)
-    # Inside a block a get finds its row by hash, then in a run of rows this long.
-    blocks.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
-    blocks.set_block_restart_interval(_RESTART_ROWS)
-    result.set_block_based_table_factory(blocks)
-    return result
+def translate(url: StoreUrl, error: Exception) -> Exception:
+    text = str(error)
+    if type(error).__name__ == "DbClosedError":
+        return StoreClosed(f"{url} is closed")
+    if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
+        return store_locked(url, lock_owner(url.path / "LOCK") if url.path is not None else "")
+    if type(error) is Exception:  # what rocksdict raises for every status RocksDB returns
+        return DatabaseError(f"{url}: {text}")
+    return error
 
 
-def open_database(url: StoreUrl, opened: Options, calls: Calls) -> Any:
-    """The database with all its column families. One that Lapse did not write is refused before it is opened for
-    writing: opening alone would already change it."""
-    rocksdict, path = load(), url.path
-    assert path is not None
-    families = [ROWS_FAMILY, META_FAMILY]
-    if calls.wait_for(partial(_is_database, path)):
-        found = rocksdict.Rdict.list_cf(str(path))
-        if META_FAMILY not in found and (opened.read_only or not _is_unfinished(rocksdict, path, found)):
-            raise ForeignStore(f"{url} was not written by Lapse", hint="copy its rows to a new store")
-        families = list(dict.fromkeys([*found, META_FAMILY]))
-    else:
-        check_may_create(url, opened, _LEFT_BY_CREATION)
-    if not opened.read_only:
-        calls.wait_for(partial(_touch, path))
-    access = rocksdict.AccessType
-    return rocksdict.Rdict(
-        str(path),
-        options(rocksdict, create=not opened.read_only),
-        column_families={name: options(rocksdict) for name in families},
-        access_type=access.read_only(False) if opened.read_only else access.read_write(),
-    )
-
-
-def _is_database(path: Path) -> bool:
+@contextmanager
+def lapse_errors(url: StoreUrl) -> Iterator[None]:
     try:
-        (path / "CURRENT").read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+        yield
+    except LapseError:
+        raise
+    except Exception as error:
+        raise translate(url, error) from error
 
 
-def _touch(path: Path) -> None:
-    """Waits for a disk that takes no writes, as the engine would."""
-    path.mkdir(parents=True, exist_ok=True)
-    with suppress(PermissionError):  # the engine says more about it
-        os.utime(path)
+class Calls:
+    """Calls of the engine, each in a thread of its own, for which the caller waits only so long.
+
+    That is possible where the binding lets other threads of Python run: flushes, compaction, lookups of many keys,
+    closing. In all other calls (opening, a get, a put, a batch, a step of an iterator) it does not: while one of them
+    waits for the disk, no code of this process runs that could notice it. They are kept away from a disk that is known
+    not to answer: opening and purging begin with something that has a limit.
+    """
+
+    def __init__(self, url: StoreUrl, limit_s: float) -> None:
+        self._url = url
+        self._limit_s = limit_s
+        self.under_way: set[Future[Any]] = set()
+        self.overdue: set[Future[Any]] = set()
+        """Those that were given up and have not ended yet. The store is not used until they have."""
+        _ALL_CALLS.add(self)
+
+    def wait_for(self, call: Callable[[], Any], *, is_over: IsOver | None = None) -> Any:
+        """With `is_over` the call has until then, and None is the answer of one that goes on longer."""
+        answer = Future[Any]()
+        self.under_way.add(answer)
+        try:
+            threading.Thread(target=self._run, args=(call, answer), daemon=True).start()
+        except RuntimeError:  # no thread can be made any more, as while the interpreter goes down: without a limit then
+            self._run(call, answer)
+        if is_over is not None:
+            while not answer.done() and not is_over():
+                wait([answer], _LOOK_S)
+            return answer.result() if answer.done() else None
+        wait([answer], self._limit_s)
+        if not answer.done():
+            self.overdue.add(answer)
+            if answer in self.under_way:  # else it has just ended
+                raise DatabaseUnavailable(
+                    f"{self._url}: the engine gave no answer for {self._limit_s:g} s; what it was doing may or may not "
+                    "be done",
+                    hint="does the disk answer? the store can be used once it does; open(..., timeout=) sets the limit",
+                )
+            self.overdue.discard(answer)
+        return answer.result()
+
+    def _run(self, call: Callable[[], Any], answer: Future[Any]) -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except BaseException as error:
+            failure = error.with_traceback(None)
+        self.under_way.discard(answer)
+        self.overdue.discard(answer)
+        answer.set_exception(failure) if failure is not None else answer.set_result(result)
+
+    def close(self, database: list[Any]) -> None:
+        """After the calls under way, during which it cannot be closed; if need be later. The thread that closes takes
+        it out of the list and is the last to refer to it: one that could not be closed is closed when nothing does, not
+        even a traceback. Where its last reference goes the engine waits for the disk, and the binding stops all other
+        threads."""
+        under_way = list(self.under_way)
+
+        def close() -> None:
+            wait(under_way)
+            database.pop().close()
+
+        self.wait_for(close)
 
 
-def is_empty(database: Any) -> bool:
-    first = database.iter()
-    first.seek_to_first()
-    if first.valid():
-        return False
-    check_status(first)
-    return True
+_ALL_CALLS: WeakSet[Calls] = WeakSet()
+
+
+@atexit.register
+def _wait_for_all() -> None:
+    """A call that came back while the interpreter goes down would abort the process."""
+    for calls in list(_ALL_CALLS):
+        wait(list(calls.under_way), _EXIT_S)
+
+
+class Handle:
+    """A database or a column family of the engine, whose calls raise Lapse's errors. `raw` is it itself, for calls that
+    must be as quick as they can; None once it is closed."""
+
+    def __init__(self, raw: Any, url: StoreUrl, calls: Calls) -> None:
+        self.raw = raw
+        self._url = url
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        if self.raw is None:
+            raise StoreClosed(f"{self._url} is closed")
+        method = getattr(self.raw, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            with lapse_errors(self._url):
+                if name in _LIMITED:
+                    return self._calls.wait_for(partial(method, *args, **options))
+                return method(*args, **options)
+
+        return call
+
+    def close(self) -> None:
+        """The binding's `close` may fail and leave the database open: it is closed when nothing refers to it."""
+        database, self.raw = [self.raw], None
+        if database[0] is not None:
+            self._calls.close(database)
+
+
+# Iterators
 
 
 def check_status(iterator: Any) -> None:
@@ -127,18 +174,6 @@ def check_status(iterator: Any) -> None:
         raise DatabaseError(f"reading failed, and what was read so far is not used: {error}") from error
 
 
-def _is_unfinished(rocksdict: Any, path: Path, families: list[str]) -> bool:
-    """A database without a row and with no family but the engine's own: a process was killed while it created it."""
-    if families != [ROWS_FAMILY]:
-        return False
-    plain = rocksdict.Options(raw_mode=True)
-    database = rocksdict.Rdict(str(path), plain, access_type=rocksdict.AccessType.read_only(False))
-    try:
-        return is_empty(database)
-    finally:
-        database.close()
-
-
 class RangeCursor:
     """One pass over a range of a store, as the rows are when it is made.
 
@@ -147,10 +182,9 @@ class RangeCursor:
     """
 
     def __init__(self, store: RocksStore, keys: KeyRange, rows: int = CHUNK_ROWS, *, is_purge: bool = False) -> None:
-        self._store = store
-        self._keys = keys
+        self._url = store.state.url
         self._rows = rows
-        self._last: bytes | None = None
+        self._next = keys.start or b"\0"
         self._is_done = False
         with store.lock:
             store.state.check_open()
@@ -160,7 +194,7 @@ class RangeCursor:
                 bounds.set_iterate_upper_bound(keys.end)
             if is_purge:  # reads much once: the blocks that the application reads stay in the cache
                 bounds.fill_cache(False)
-                bounds.set_readahead_size(PURGE_READAHEAD_BYTES)
+                bounds.set_readahead_size(_PURGE_READAHEAD_BYTES)
             items = store.handle.items(from_key=keys.start, read_opt=bounds)
             self._engine: tuple[Any, Any, Any] | None = bounds, items, store.handle.iter(bounds)
             """A bound and two iterators. The engine reads the bound where it is for as long as one of them lives, so it
@@ -180,10 +214,10 @@ class RangeCursor:
         engine = self._engine
         if engine is None:
             raise StoreClosed("the store was closed during this scan")
-        with lapse_errors(self._store.state.url):
+        with lapse_errors(self._url):
             rows: list[RawRow] = list(islice(engine[1], self._rows))
         if rows:
-            self._last = rows[-1][0]
+            self._next = rows[-1][0] + b"\0"
         if len(rows) < self._rows:
             self._check_end(engine[2])
             self._is_done = True
@@ -191,14 +225,7 @@ class RangeCursor:
         return rows
 
     def _check_end(self, witness: Any) -> None:
-        if self._last is not None:
-            witness.seek(self._last)
-            if witness.valid():
-                witness.next()
-        elif self._keys.start is not None:
-            witness.seek(self._keys.start)
-        else:
-            witness.seek_to_first()
+        witness.seek(self._next)
         if witness.valid():
             raise DatabaseError("a scan ended before its last row, and what it read is not used", hint="run it again")
         check_status(witness)
@@ -216,6 +243,7 @@ class Pin:
         self._lock = threading.Lock()
 
     def release(self) -> None:
+        """After a read that is under way: then nothing keeps the database open."""
         with self._lock:
             self._iterator = None
 
@@ -223,7 +251,7 @@ class Pin:
         rows = self.rows(key, key + b"\0", 1)
         return rows[0][1] if rows else None
 
-    def rows(self, start: bytes, end: bytes | None, most: int) -> list[RawRow]:
+    def rows(self, start: bytes = b"\0", end: bytes | None = None, most: int = CHUNK_ROWS) -> list[RawRow]:
         with self._lock:
             iterator, rows = self._iterator, list[RawRow]()
             if iterator is None:
@@ -240,16 +268,16 @@ class Pin:
             return rows
 
 
+@dataclass
 class PinnedRows:
     """One pass over a range of a pin."""
 
-    def __init__(self, pin: Pin, keys: KeyRange) -> None:
-        self._pin = pin
-        self._position = keys.start or b"\0"
-        self._end = keys.end
+    pin: Pin
+    start: bytes = b"\0"
+    end: bytes | None = None
 
     async def chunk(self) -> list[RawRow]:
-        rows = self._pin.rows(self._position, self._end, CHUNK_ROWS)
+        rows = self.pin.rows(self.start, self.end)
         if rows:
-            self._position = rows[-1][0] + b"\0"
+            self.start = rows[-1][0] + b"\0"
         return rows

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lapse.kv import format as stored
 from lapse.kv.keys import EVERYTHING, KeyRange
 from lapse.kv.purge import Purge
-from lapse.kv.rocksdb.calls import Handle
-from lapse.kv.rocksdb.engine import load
+from lapse.kv.rocksdb.engine import Handle, load
 from lapse.kv.values import Verification
 from lapse.kv.verify import check, take_sample
 

@@ -11,37 +11,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from lapse.errors import LapseError, Unsupported
+from lapse.errors import LapseError
 from lapse.kv.base import AsyncStore
-from lapse.kv.keys import (
-    LOWEST_KEY,
-    MAX_KEY_BYTES,
-    CheckedRows,
-    KeyRange,
-    check_flag,
-    check_key,
-    check_value,
-    take_rows,
-)
+from lapse.kv.keys import LOWEST_KEY, MAX_KEY_BYTES, CheckedRows, KeyRange, check_flag, check_key, check_value
 from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import Chunks, RawRow
-from lapse.kv.rocksdb.calls import Calls, Handle, lapse_errors, translate
-from lapse.kv.rocksdb.engine import Pin, PinnedRows, RangeCursor, load
+from lapse.kv.rocksdb.engine import Calls, Handle, Pin, PinnedRows, RangeCursor, lapse_errors, load, translate
 from lapse.kv.rocksdb.purge import RocksPurge
 from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, header
-from lapse.kv.runner import Direct
+from lapse.kv.runner import Direct, give_back
 from lapse.kv.state import Stamp, State
 from lapse.kv.ttl import PLAIN_TTLS, Ttl, TtlLike, plain_ttl
 from lapse.kv.units import Group
 from lapse.kv.verify import total_bytes
-
-if TYPE_CHECKING:
-    from lapse.kv.slatedb.store import AsyncTransaction
 
 T = TypeVar("T")
 
@@ -96,7 +84,7 @@ class RocksStore(AsyncStore):
 
     def quick(self) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {"get": _quick_get(self)}
-        return found if self.state.options.read_only else found | {"put": _quick_put(self), "put_many": self._put_many}
+        return found if self.state.options.read_only else found | {"put": _quick_put(self)}
 
     # Reading
 
@@ -105,11 +93,11 @@ class RocksStore(AsyncStore):
         return raw
 
     async def fetch_rows(self, keys: Sequence[bytes]) -> list[RawRow]:
-        found = zip(keys, self.handle.get_many(list(keys)), strict=True)
-        return [(key, raw) for key, raw in found if raw is not None]
+        found = self.calls.wait_for(partial(self.handle.get, list(keys)))
+        return [(key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None]
 
     def chunks_from(self, handle: Any, keys: KeyRange) -> Chunks:
-        return PinnedRows(handle, keys) if isinstance(handle, Pin) else RangeCursor(self, keys)
+        return PinnedRows(handle, keys.start or b"\0", keys.end) if isinstance(handle, Pin) else RangeCursor(self, keys)
 
     async def chunks_now(self, keys: KeyRange) -> Chunks:
         return RangeCursor(self, keys, self.purge_batch_rows, is_purge=True)
@@ -119,12 +107,6 @@ class RocksStore(AsyncStore):
 
     def unpin(self, handle: Pin) -> None:
         handle.release()
-
-    async def transaction(self) -> AsyncTransaction:
-        raise Unsupported(
-            "RocksDB's Python binding has no transactions",
-            hint="use batch() for writes that belong together, snapshot() for reads, or a slatedb: store",
-        )
 
     async def meta_value(self, name: bytes) -> bytes | None:
         value: bytes | None = self.meta_family.get(name)
@@ -142,9 +124,6 @@ class RocksStore(AsyncStore):
     # Writing
 
     async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
-        self._write(rows, ttl, deletes)
-
-    def _write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         """What is done for each row is a step of C, not of Python."""
         now_ms = self.state.clock.now_ms()
         self.save_mark_now(now_ms)
@@ -179,17 +158,6 @@ class RocksStore(AsyncStore):
             if group.keys is None:
                 group.note_range(keys[0], keys[-1])
         return map(heads.__getitem__, ttls)
-
-    def _put_many(self, rows: Iterable[Any], ttl: TtlLike = Ttl.DEFAULT) -> int:
-        """Without the steps of a coroutine: they cost a thirtieth of what a thousand rows do."""
-        self.state.check_writable()
-        ttl = plain_ttl(ttl)
-        taken = take_rows(rows, ttl)
-        with self.lock:
-            self.state.check_writable()
-            if taken.keys:
-                self._write(taken, ttl)
-        return len(taken.keys)
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)
@@ -285,11 +253,11 @@ def _quick_get(store: RocksStore) -> Callable[..., bytes | None]:
 
 
 def _quick_put(store: RocksStore) -> Callable[..., None]:
-    """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs as much again."""
-    state, write, save_mark = store.state, store.handle.raw.put, store.save_mark_now
-    clock, read_s, acquire, release = state.clock, state.clock.read_s, store.lock.acquire, store.lock.release
+    """The header is made once a millisecond for each TTL. The lock is taken by hand: `with` costs a fiftieth more."""
+    state, write, save_mark, lock = store.state, store.handle.raw.put, store.save_mark_now, store.lock
+    clock, read_s, known = state.clock, state.clock.read_s, state.stamps.get
+    acquire, release = lock.acquire, lock.release
     default, plain, lowest, most, step_ms = Ttl.DEFAULT, PLAIN_TTLS, LOWEST_KEY, MAX_KEY_BYTES, store.mark_step_ms
-    known = state.stamps.get
 
     def put(key: bytes, value: bytes, ttl: TtlLike = default) -> None:
         if type(key) is not bytes or type(value) is not bytes or key < lowest or len(key) > most:
@@ -297,27 +265,31 @@ def _quick_put(store: RocksStore) -> Callable[..., None]:
             check_value(value)
         if ttl is not default and type(ttl) is not str and type(ttl) not in plain:
             ttl = plain_ttl(ttl)
-        acquire()
         try:
-            stamp = known(ttl)
-            if stamp is None or read_s() >= stamp.ends_s:
-                now_ms = clock.now_ms()
-                if state.closed or state.overdue:
-                    state.check_open()
-                if now_ms - state.mark_ms >= step_ms:
-                    save_mark(now_ms)
-                stamp = state.stamp(ttl, now_ms)
-            group = stamp.group
-            if group.keys is not None:
-                group.keys.append(key)
-            elif not group.first <= key <= group.last:
-                group.note(key)
-            write(key, stamp.head + value)
+            acquire()
+            try:
+                stamp = known(ttl)
+                if stamp is None or read_s() >= stamp.ends_s:
+                    now_ms = clock.now_ms()
+                    if state.closed or state.overdue:
+                        state.check_open()
+                    if now_ms - state.mark_ms >= step_ms:
+                        save_mark(now_ms)
+                    stamp = state.stamp(ttl, now_ms)
+                group = stamp.group
+                if group.keys is not None:
+                    group.keys.append(key)
+                elif not group.first <= key <= group.last:
+                    group.note(key)
+                write(key, stamp.head + value)
+            finally:
+                release()
         except LapseError:
+            raise
+        except KeyboardInterrupt:
+            give_back(lock)
             raise
         except Exception as error:
             raise translate(state.url, error) from error
-        finally:
-            release()
 
     return put

@@ -25,7 +25,6 @@ from lapse.kv.slatedb.engine import SEGMENT, Guarded, TimeLimit, load, lock_for_
 from lapse.kv.slatedb.store import SlateStore, Source
 from lapse.kv.state import State
 from lapse.kv.ttl import from_millis
-from lapse.kv.units import UNKNOWN, pack_units
 from lapse.kv.url import StoreUrl, store_locked
 
 _LEFT_BY_CREATION = re.compile(rf"{re.escape(engine.LOCK_FILE)}|manifest|wal|compacted|compactions|gc")
@@ -142,13 +141,7 @@ class _Opening:
         segments = {part.prefix for part in manifest.segments if part.prefix[:1] == engine.BUCKET_MARK}
         for prefix in sorted((segments | {engine.bucket_prefix(int(id)) for id in known}) - {SEGMENT}):
             await _move(handle, prefix)
-        self.state.format = replace(self.state.format, bucket_ms=0, segmented=True)
-        batch = engine.new_batch()
-        batch.put(meta_key(stored.UNITS_KEY), pack_units([UNKNOWN]))
-        batch.put(meta_key(stored.WRITTEN_KEY), b"")
-        batch.put(meta_key(stored.FORMAT_KEY), self.state.format.to_bytes())
-        await handle.write(batch)
-        await handle.flush()
+        self.state.format = replace(self.state.format, bucket_ms=0, segmented=True)  # noted when the store starts
 
 
 async def _open_reader(place: Any, name: str, *, segmented: bool = False) -> tuple[Any, bool]:

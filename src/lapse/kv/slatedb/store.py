@@ -12,7 +12,7 @@ from lapse.errors import Unsupported
 from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.base import AsyncStore
-from lapse.kv.keys import RESERVED, CheckedRows, KeyRange, check_key, check_value
+from lapse.kv.keys import RESERVED, CheckedRows, KeyRange, check_key, check_value, successor
 from lapse.kv.options import Budget, MergeFunction
 from lapse.kv.reads import AsyncSnapshot, Chunks, RawRow
 from lapse.kv.slatedb.engine import SEGMENT, TimeLimit, data_files, load, meta_key, new_batch
@@ -22,7 +22,6 @@ from lapse.kv.ttl import NEVER_MS, Ttl, TtlLike, plain_ttl
 from lapse.kv.verify import total_bytes
 
 CHUNK_ROWS = 1_000
-_AFTER_RESERVED = RESERVED[:-1] + bytes([RESERVED[-1] + 1])
 
 
 class Gate:
@@ -248,14 +247,13 @@ def without_reserved(keys: KeyRange) -> list[KeyRange]:
     """The range as up to two ranges around Lapse's own keys. For a transaction, to have read the heartbeat would be a
     conflict with every purge."""
     below = KeyRange(start=keys.start, end=RESERVED if keys.end is None else min(keys.end, RESERVED))
-    start = _AFTER_RESERVED if keys.start is None else max(keys.start, _AFTER_RESERVED)
-    above = KeyRange(start=start, end=keys.end)
+    above = KeyRange(start=max(keys.start or b"", successor(RESERVED) or b""), end=keys.end)
     return [part for part in (below, above) if not part.is_empty]
 
 
 def _behind(prefix: bytes, keys: KeyRange) -> KeyRange:
     """The range as it lies behind a prefix."""
-    end = prefix[:-1] + bytes([prefix[-1] + 1]) if keys.end is None else prefix + keys.end
+    end = successor(prefix) if keys.end is None else prefix + keys.end
     return KeyRange(start=prefix + (keys.start or b""), end=end)
 
 
