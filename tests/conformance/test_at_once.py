@@ -19,7 +19,8 @@ from lapse.engines.base import Batch, Target
 from lapse.errors import Locked
 from lapse.model.job import Job, JobStatus, KeyRange
 from lapse.runner.atonce import AtOnce, Done, Record
-from lapse.runner.events import BatchDone, NullListener, TaskDone
+from lapse.runner.events import BatchDone, Cause, NullListener, TaskDone
+from lapse.runner.task import TaskRunner
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
 
@@ -177,6 +178,8 @@ def test_a_row_that_another_session_has_locked_is_left_and_told(h: Harness) -> N
 
 
 def test_a_policy_that_is_changed_before_the_batch_is_obeyed(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not h.features.records_with_batches:
+        pytest.skip("every job has a task")
     _events(h)
     change = "ALTER TABLE events TTL = ts + INTERVAL 30 DAY"
     _run_between(monkeypatch, before=lambda: h.owner.execute(change))
@@ -185,12 +188,36 @@ def test_a_policy_that_is_changed_before_the_batch_is_obeyed(h: Harness, monkeyp
 
 
 def test_a_hold_that_is_placed_before_the_batch_keeps_its_rows(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not h.features.records_with_batches:
+        pytest.skip("every job has a task")
     _events(h)
     _run_between(monkeypatch, before=lambda: h.owner.hold("events", "id = 3"))
     h.run()
     assert set(h.ids()) >= {3, 100}
     h.run()
     assert h.ids() == [3, 100]
+
+
+def test_a_row_that_is_unlocked_while_a_job_runs_goes_with_it(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those do that another worker's batch had locked, which was undone."""
+    if not h.features.row_locks:
+        pytest.skip("no row can be locked")
+    _events(h)
+    rest, rested = TaskRunner._rest, list[str]()
+    with h.client() as other:
+        other.exec_driver_sql("BEGIN")
+        other.exec_driver_sql("SELECT id FROM events WHERE id = 3 FOR UPDATE").all()
+
+        def unlock_and_rest(runner: TaskRunner, seconds: float, reason: str, cause: Cause) -> None:
+            if "locked" in reason and not rested:
+                other.exec_driver_sql("ROLLBACK")
+                rested.append(reason)
+            rest(runner, seconds, reason, cause)
+
+        monkeypatch.setattr(TaskRunner, "_rest", unlock_and_rest)
+        job = h.run_one()
+    assert (job.status, job.counts.deleted, len(rested)) == (JobStatus.FINISHED, ROWS, 1)
+    assert h.ids() == [100]
 
 
 def test_a_hold_that_returns_while_the_batch_is_open_keeps_its_rows(

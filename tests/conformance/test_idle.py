@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
-from time import sleep
+from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from lapse.app import Lapse
+from lapse.catalog.policies import StoredPolicy
+from lapse.runner import scheduler as scheduling
 from lapse.runner.scheduler import Scheduler
 from tests.conformance.harness import Harness
 
@@ -142,3 +145,66 @@ def test_a_run_asked_for_just_after_a_job_ends_idleness(h: Harness) -> None:
     assert [job.status.is_active for job in scheduler.run_once(patient=True).jobs] == [False]
     h.db.request_run("t0")
     assert not scheduler.is_idle()
+
+
+def test_more_than_a_round_reads_are_done_by_the_next_ones(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "MOST_DUE", 2)
+    many(h, 5)
+    scheduler = h.db.worker()._scheduler
+    # The first round of a process looks at all of them, for partitions that have come.
+    monkeypatch.setattr(scheduler, "_leaves_at", monotonic())
+    made: list[int] = []
+    for _ in range(3):
+        tick = scheduler.run_once(patient=True)
+        made.append(len(tick.jobs))
+        assert tick.left_over is (len(made) < 3)
+    assert (made, _jobs(h)) == ([2, 2, 1], 5)
+
+
+def test_many_that_are_due_and_paused_let_a_worker_rest(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "MOST_DUE", 2)
+    many(h, 5)
+    scheduler = settled(h)
+    for number in range(5):
+        h.sql(f"ALTER TABLE t{number} SET (ttl_pause = true)")
+    h.advance(hours=2)
+    assert not scheduler.is_idle()
+    for _ in range(2):
+        assert not scheduler.run_once(patient=True).left_over
+    assert scheduler.is_idle()
+
+
+def test_a_job_at_work_does_not_make_rounds_follow_one_another(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "MOST_DUE", 2)
+    many(h, 5)
+    scheduler = settled(h)
+    h.insert((1, h.at(days=-3)), table="t0")
+    h.db.request_run("t0")
+    assert len(scheduler.run_once(patient=True).jobs) == 1
+    for number in range(1, 5):
+        h.sql(f"ALTER TABLE t{number} SET (ttl_pause = true)")
+    h.advance(hours=2)
+    for _ in range(3):
+        tick = scheduler.run_once(patient=True)
+        assert [job.status.is_active for job in tick.jobs] == [True]
+        assert not tick.left_over
+
+
+def test_a_round_leaves_alone_what_another_worker_has_taken_meanwhile(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "FRESH_SECONDS", -1.0)
+    many(h, 3)
+    settled(h)
+    h.advance(hours=2)
+    first, second = h.db.worker()._scheduler, h.db.worker()._scheduler
+    ahead = first._in_order
+
+    def after_the_other(round_: Any) -> list[StoredPolicy]:
+        assert len(second.run_once(patient=True).jobs) == 3
+        return ahead(round_)
+
+    monkeypatch.setattr(first, "_in_order", after_the_other)
+    described = len(first._keeper._described)
+    assert first.run_once(patient=True).jobs == ()
+    assert (len(first._keeper._described), _jobs(h)) == (described, 6)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread
 from time import monotonic
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lapse.catalog import policies
 from lapse.engines.base import Checkpoint, Deleter, Target
 from lapse.engines.values import Batch
 from lapse.errors import Blocked, DatabaseError, LapseError, NotPermitted, Retryable
@@ -290,24 +291,54 @@ def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         assert monotonic() < deadline, "it never happened"
 
 
+@contextmanager
+def _after_planning(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> Iterator[list[object]]:
+    """Something happens once, between a job's plan and its creation; what it gave is in the list then."""
+    plan = JobKeeper._plan
+    happened: list[object] = []
+
+    def plan_and_change(keeper: JobKeeper, *given: Any) -> Any:
+        planned = plan(keeper, *given)
+        if not happened:
+            happened.append(change())
+        return planned
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JobKeeper, "_plan", plan_and_change)
+        yield happened
+
+
 def test_a_job_that_was_planned_before_its_policy_was_changed_is_not_created(
     h: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise rows would go that are not expired any more."""
     h.events()
     h.insert((1, h.at(days=-2)), (2, h.at()))
-    plan, changes = JobKeeper._plan, ["ALTER TABLE events TTL = ts + INTERVAL 30 DAY"]
-
-    def plan_and_change(keeper: JobKeeper, *given: Any) -> Any:
-        planned = plan(keeper, *given)
-        if changes:
-            h.owner.execute(changes.pop())
-        return planned
-
     h.db.resume("events")
-    monkeypatch.setattr(JobKeeper, "_plan", plan_and_change)
-    h.run()
-    assert (changes, h.ids()) == ([], [1, 2])
+    with _after_planning(monkeypatch, lambda: h.owner.execute("ALTER TABLE events TTL = ts + INTERVAL 30 DAY")) as done:
+        h.run()
+    assert (len(done), h.ids()) == (1, [1, 2])
     h.advance(days=31)
     h.run()
     assert h.ids() == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_policy_that_is_suspended_while_a_job_is_planned_stays_suspended(
+    h: Harness, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    h.events()
+    h.insert((1, h.at(days=-2)), (2, h.at(days=-2)))
+    if not at_once:
+        monkeypatch.setattr("lapse.runner.atonce.SMALL_ROWS", 0)
+    h.run()
+    h.insert((3, h.at(days=-2)), (4, h.at(days=-2)))
+
+    def suspend() -> None:
+        with h.db.catalog.writing() as connection:
+            policies.suspend_policies(connection, BlockCode.DATABASE_COPIED, h.now)
+
+    with _after_planning(monkeypatch, suspend) as done:
+        h.run()
+    (stored,) = h.db.policies()
+    assert (len(done), stored.suspended, h.ids()) == (1, BlockCode.DATABASE_COPIED, [3, 4])

@@ -330,7 +330,7 @@ def test_a_worker_that_dies_anywhere_leaves_each_key_once(h: Harness) -> None:
     assert h.owner.verify_ledger().holds
 
 
-def test_partitions_are_emptied_and_not_dropped(h: Harness) -> None:
+def test_partitions_are_emptied_before_they_are_dropped(h: Harness) -> None:
     if not (h.features.partitions and h.features.table_locks):
         pytest.skip("there are no partitions that can be dropped")
     old, day = h.at(days=-40), h.at(days=-50)

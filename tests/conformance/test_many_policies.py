@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from prometheus_client import generate_latest
+from sqlalchemy import Connection
 
 from lapse.app import Lapse, read_file
 from lapse.catalog import new_jobs, policies
 from lapse.console import ConsoleOptions
 from lapse.console.dashboard import Dashboard
 from lapse.console.session import Signer
+from lapse.engines.base import Footprint
 from lapse.model.job import KeyRange, PathKind
 from lapse.model.job import Path as JobPath
+from lapse.model.table import TableName
 from tests.conformance.harness import Harness
 from tests.conformance.test_idle import counted, many, settled
 
@@ -149,3 +153,20 @@ def test_a_locked_table_keeps_no_look_waiting(h: Harness) -> None:
         for look in LOOKS.values():
             look(db)
         assert b"lapse_ttl_database_up 1.0" in generate_latest(db.metrics().registry)
+
+
+def test_a_scrape_asks_for_sizes_only_where_the_server_counts_inserts(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On MariaDB and MySQL the server opens every table to answer, and knows no number of inserts."""
+    many(h, 2)
+    asked: list[int] = []
+    footprints = h.db.engine.footprints
+
+    def noted(connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
+        asked.append(len(names))
+        return footprints(connection, names)
+
+    monkeypatch.setattr(h.db.engine, "footprints", noted)
+    assert b"lapse_ttl_database_up 1.0" in generate_latest(h.db.metrics().registry)
+    assert asked == ([2] if h.features.counts_inserts else [])

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from time import sleep
+
 import pytest
+from sqlalchemy import Connection, ExceptionContext, event
+from sqlalchemy.engine import Engine
 
 from lapse.app import Lapse
 from lapse.errors import InvalidValue, PolicyConflict, Unsupported
@@ -118,6 +125,100 @@ def test_rows_that_another_session_has_locked_stay_where_they_are(h: Harness) ->
     assert len(h.ids("events_archive")) == 39
 
 
+@contextmanager
+def _refused() -> Iterator[list[str]]:
+    """Statements about the archive that the server refuses meanwhile."""
+    found: list[str] = []
+
+    def note(context: ExceptionContext) -> None:
+        if "events_archive" in (context.statement or ""):
+            found.append(str(context.original_exception))
+
+    event.listen(Engine, "handle_error", note)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "handle_error", note)
+
+
+@contextmanager
+def _after_a_copy(act: Callable[[], object]) -> Iterator[None]:
+    """Acts once, between the two statements of a batch."""
+    acted = Event()
+
+    def look(connection: Connection, cursor: object, statement: str, *_: object) -> None:
+        if "INSERT INTO `events_archive`" in statement and not acted.is_set():
+            acted.set()
+            act()
+
+    event.listen(Engine, "after_cursor_execute", look)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "after_cursor_execute", look)
+    assert acted.is_set()
+
+
+@contextmanager
+def _numbers_taken(h: Harness, seconds: float) -> Iterator[None]:
+    """Another session copies into the archive, for so long: to no other does MariaDB give numbers meanwhile."""
+    h.sql("CREATE TABLE pace (n INT PRIMARY KEY)")
+    h.sql("INSERT INTO pace VALUES (1), (2)")
+
+    def copy() -> None:
+        with h.client() as client:
+            client.exec_driver_sql(
+                f"INSERT INTO events_archive (id) SELECT if(n = 2, sleep({seconds}), 0) FROM pace ORDER BY n"
+            )
+
+    thread = Thread(target=copy)
+    thread.start()
+    sleep(0.1)
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_copies_of_two_tasks_wait_for_each_other(h: Harness) -> None:
+    """MariaDB lets one statement at a time copy into a table with AUTO_INCREMENT."""
+    _expired(h)
+    with _refused() as refused, _numbers_taken(h, seconds=0.6):
+        done = h.db.run("events")
+    assert done.deleted == 40 and refused == []
+    assert h.ids() == [] and len(h.ids("events_archive")) == 42
+
+
+def test_a_long_copy_of_a_person_delays_a_job_and_does_not_fail_it(h: Harness) -> None:
+    _expired(h)
+    with _numbers_taken(h, seconds=1.6):
+        done = h.db.run("events")
+    assert done.deleted == 40 and [str(job.status) for job in done.jobs] == ["finished"]
+    assert h.ids() == [] and len(h.ids("events_archive")) == 42
+
+
+def test_a_lock_that_ends_between_copy_and_delete_loses_nothing(h: Harness) -> None:
+    """The copy has passed the rows by, and the statement that deletes would take them."""
+    _expired(h)
+    with h.client() as client:
+        client.exec_driver_sql("BEGIN")
+        client.exec_driver_sql("SELECT * FROM events WHERE id IN (7, 8) FOR UPDATE")
+        with _after_a_copy(lambda: client.exec_driver_sql("ROLLBACK")):
+            h.db.run("events")
+    assert h.ids() == [] and h.ids("events_archive") == list(range(1, 41))
+
+
+def test_a_row_renewed_between_copy_and_delete_is_in_one_place(h: Harness) -> None:
+    _expired(h)
+    with h.client() as client:
+        client.exec_driver_sql("BEGIN")
+        client.exec_driver_sql(f"UPDATE events SET ts = {h.at()} WHERE id IN (7, 8)")
+        with _after_a_copy(lambda: client.exec_driver_sql("COMMIT")):
+            h.db.run("events")
+    assert h.ids() == [7, 8]
+    assert h.ids("events_archive") == [each for each in range(1, 41) if each not in (7, 8)]
+
+
 def test_partitions_are_emptied_into_one_archive(h: Harness) -> None:
     h.sql(
         "CREATE TABLE events (id BIGINT, ts DATETIME, PRIMARY KEY (id, ts)) PARTITION BY RANGE COLUMNS (ts)"
@@ -127,7 +228,7 @@ def test_partitions_are_emptied_into_one_archive(h: Harness) -> None:
     notices = h.sql(
         "ALTER TABLE events SET (ttl_archive = 'table:', ttl_partition_drop = 'on', ttl_guard = 'off')"
     ).notices
-    assert any("emptied and not dropped" in notice for notice in notices)
+    assert any("emptied first, and dropped by a later run" in notice for notice in notices)
     h.sql("INSERT INTO events VALUES (1, '2019-05-05'), (2, '2019-05-06'), (3, '2021-01-01')")
     jobs = h.db.run("events").jobs
     assert {job.path.kind for job in jobs} <= {PathKind.PHYSICAL, PathKind.INDEX}

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
+import lapse.archive
 from lapse.app import Lapse
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.mysql import armed
 from lapse.engines.mysql.partitions import PartitionDropper
-from lapse.errors import TooSlow
-from lapse.model.job import JobStatus, PathKind
+from lapse.errors import PolicyConflict, TooSlow
+from lapse.model.job import Job, JobStatus, PathKind
 from lapse.runner import task
 from lapse.runner.promise import Health
 from tests.backends.mariadb import MariadbServer
@@ -38,13 +41,14 @@ def _partitioned(h: Harness) -> None:
 
 
 def _before_the_drop(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Run `action` once, after the job was planned and before its first step."""
-    step, done = PartitionDropper.step, threading.Event()
+    """Run `action` once, after the job was planned and before the first step of any of its tasks."""
+    step, done, acts = PartitionDropper.step, threading.Event(), threading.Lock()
 
     def acting(self: PartitionDropper, limit: int, checkpoint: Checkpoint) -> Batch:
-        if not done.is_set():
-            done.set()
-            action()
+        with acts:
+            if not done.is_set():
+                done.set()
+                action()
         return step(self, limit, checkpoint)
 
     monkeypatch.setattr(PartitionDropper, "step", acting)
@@ -347,3 +351,169 @@ def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness, mo
         taken.append(len(statements))
         h.sql("DROP TABLE hours")
     assert abs(taken[0] - taken[1]) <= 4
+
+
+def _leaves(h: Harness) -> list[str]:
+    return [
+        str(row[0])
+        for row in h.rows(
+            "SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE()"
+            " AND TABLE_NAME = 'events' ORDER BY PARTITION_ORDINAL_POSITION"
+        )
+    ]
+
+
+def _run_later(h: Harness) -> dict[str | None, Job]:
+    h.advance(hours=2)
+    return {job.table.partition: job for job in h.run().jobs}
+
+
+def _before_the_lock(monkeypatch: pytest.MonkeyPatch, leaf: str, action: Callable[[], object]) -> None:
+    """Run `action` once, after the rows of `leaf` were counted and before the table is locked."""
+    locked, done = PartitionDropper._locked, threading.Event()
+
+    def acting(self: PartitionDropper, connection: Connection, table: str) -> AbstractContextManager[None]:
+        if self._name.partition == leaf and not done.is_set():
+            done.set()
+            action()
+        return locked(self, connection, table)
+
+    monkeypatch.setattr(PartitionDropper, "_locked", acting)
+
+
+ONE_BY_ONE = ["ttl_archive = 'table:'", "ttl_ledger_keys = 'on'"]
+
+
+@pytest.mark.parametrize("what", [*ONE_BY_ONE, "file"])
+def test_a_partition_whose_rows_go_one_by_one_is_dropped_once_it_is_empty(
+    h: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("LAPSE_ARCHIVES", f"file://{tmp_path}")
+    _partitioned(h)
+    what = f"ttl_archive = 'file://{tmp_path}'" if what == "file" else what
+    h.sql(f"ALTER TABLE events SET ({what}, ttl_guard = 'off')")
+    # The range of p0 has expired as well, and there is nothing in it.
+    first = _run_later(h)
+    assert (first["p1"].path.kind is PathKind.PARTITION, first["p1"].counts.deleted) == (False, 2)
+    assert (first["p0"].path.kind, first["p0"].counts.deleted) == (PathKind.PARTITION, 0)
+    second = _run_later(h)
+    assert (second["p1"].path.kind, second["p1"].status, second["p1"].counts.deleted) == (
+        PathKind.PARTITION,
+        JobStatus.FINISHED,
+        0,
+    )
+    assert "it is empty" in second["p1"].path.evidence
+    assert _leaves(h) == ["p9"] and h.ids() == [3]
+    if "file" in what:
+        found = [number for batch in lapse.archive.open(f"file://{tmp_path}") for number in batch["id"].to_pylist()]
+        assert sorted([*found, *h.ids("events_outbox")]) == [1, 2]
+    elif "archive" in what:
+        assert h.ids("events_archive") == [1, 2]
+    else:
+        assert len(h.owner.deleted("events", 1, "2026-01-10 00:00:00").found) == 1
+
+
+@pytest.mark.parametrize("what", ONE_BY_ONE)
+@pytest.mark.parametrize("moment", ["planned", "counted"])
+def test_a_row_that_comes_before_the_drop_goes_like_the_others(
+    h: Harness, server: MariadbServer, monkeypatch: pytest.MonkeyPatch, moment: str, what: str
+) -> None:
+    _partitioned(h)
+    h.sql(f"ALTER TABLE events SET ({what}, ttl_guard = 'off')")
+    _run_later(h)
+
+    def late() -> None:
+        server.execute("INSERT INTO events VALUES (4, '2026-01-12')", database=_name(h))
+
+    if moment == "planned":
+        _before_the_drop(monkeypatch, late)
+    else:
+        _before_the_lock(monkeypatch, "p1", late)
+    job = _run_later(h)["p1"]
+    assert (job.path.kind, job.counts.deleted, job.is_drop) == (PathKind.PARTITION, 1, False)
+    assert "p1" in _leaves(h) and h.ids() == [3]
+    if "archive" in what:
+        assert h.ids("events_archive") == [1, 2, 4]
+    else:
+        assert len(h.owner.deleted("events", 4, "2026-01-12 00:00:00").found) == 1
+    assert _run_later(h)["p1"].counts.deleted == 0
+    assert _leaves(h) == ["p9"]
+
+
+def test_a_worker_that_may_not_drop_archives_all_the_same(h: Harness, server: MariadbServer) -> None:
+    """The empty partition waits for the privilege; a row that comes to it does not."""
+    _partitioned(h)
+    h.sql("ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')")
+    name = _name(h)
+    server.execute(
+        "DROP USER IF EXISTS mover@'%'",
+        "CREATE USER mover@'%'",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, LOCK TABLES ON {name}.* TO mover@'%'",
+    )
+    try:
+        with Lapse(h.url.replace("root@", "mover@"), clock=h.clock) as db:
+            db.run("events")
+            assert h.ids() == [3] and h.ids("events_archive") == [1, 2]
+            h.advance(hours=2)
+            db.run("events")
+            assert _leaves(h) == ["p0", "p1", "p9"]
+            h.sql("INSERT INTO events VALUES (4, '2026-01-12')")
+            h.advance(hours=2)
+            db.run("events")
+            assert h.ids() == [3] and h.ids("events_archive") == [1, 2, 4]
+    finally:
+        server.execute("DROP USER mover@'%'")
+
+
+def test_a_hold_keeps_its_rows_and_their_partition(h: Harness) -> None:
+    _partitioned(h)
+    h.sql("ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')")
+    hold = h.owner.hold("events", "id = 2")
+    for _ in range(2):
+        _run_later(h)
+    assert h.ids() == [2, 3] and "p1" in _leaves(h)
+    h.owner.release(hold.id)
+    for _ in range(2):
+        _run_later(h)
+    assert _leaves(h) == ["p9"] and h.ids("events_archive") == [1, 2]
+
+
+def test_rows_in_subpartitions_are_archived_and_their_partition_stays(h: Harness) -> None:
+    h.sql(
+        "CREATE TABLE events (id INT, ts DATETIME NOT NULL, PRIMARY KEY (id, ts)) TTL = ts + INTERVAL 1 DAY "
+        "PARTITION BY RANGE COLUMNS (ts) SUBPARTITION BY HASH (id) SUBPARTITIONS 2"
+        " (PARTITION p1 VALUES LESS THAN ('2026-02-01'), PARTITION p9 VALUES LESS THAN MAXVALUE)"
+    )
+    h.sql("ALTER TABLE events SET (ttl_partition_drop = 'on', ttl_archive = 'table:', ttl_guard = 'off')")
+    h.sql("INSERT INTO events VALUES (1, '2026-01-10'), (2, '2026-01-11'), (3, '2030-01-01')")
+    for _ in range(2):
+        _run_later(h)
+    assert h.ids() == [3] and h.ids("events_archive") == [1, 2]
+    assert "p1" in _leaves(h)
+
+
+def test_rows_of_a_dropped_partition_come_back_into_the_next_one(h: Harness) -> None:
+    _partitioned(h)
+    h.sql("ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')")
+    for _ in range(2):
+        _run_later(h)
+    assert _leaves(h) == ["p9"]
+    assert h.owner.restore("events").restored == 2
+    assert h.ids() == [1, 2, 3] and h.ids("events_archive") == []
+
+
+def test_rows_that_no_partition_takes_stop_a_restore(h: Harness) -> None:
+    _partitioned(h)
+    h.sql("ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')")
+    _run_later(h)
+    h.sql(
+        "ALTER TABLE events REORGANIZE PARTITION p1 INTO (PARTITION p0 VALUES LESS THAN ('2026-01-11'),"
+        " PARTITION p1 VALUES LESS THAN ('2026-02-01'))"
+    )
+    h.sql("ALTER TABLE events DROP PARTITION p1, p9")
+    with pytest.raises(PolicyConflict, match=r"no partition for some of the rows.* ts from 2026-01-10.* to 2026-01-11"):
+        h.owner.restore("events")
+    assert h.ids() == [] and h.ids("events_archive") == [1, 2]
+    assert [hold for hold in h.owner.holds() if hold.released_at is None] == []
+    h.sql("ALTER TABLE events ADD PARTITION (PARTITION p9 VALUES LESS THAN MAXVALUE)")
+    assert h.owner.restore("events").restored == 2

@@ -19,6 +19,7 @@ from lapse.model.policy import Policy
 from lapse.model.table import TableName
 from tests.backends.mariadb import MariadbBackend
 from tests.conformance.harness import Harness
+from tests.conformance.test_statements import watched
 from tests.mysql.numbers import numbers
 
 ROWS = 150_000
@@ -245,6 +246,20 @@ def test_two_pieces_are_two_halves(h: Harness) -> None:
     assert len(sizes) == 2
     assert sum(sizes) == 20_000
     assert min(sizes) >= 5_000
+
+
+@pytest.mark.parametrize("order", ["", " DESC"])
+def test_numbers_with_few_gaps_are_cut_without_a_guess(h: Harness, order: str) -> None:
+    h.sql(f"CREATE TABLE events (k BIGINT, ts DATETIME, PRIMARY KEY (k{order}))")
+    h.sql(f"INSERT INTO events SELECT seq * 3 DIV 2, '2026-01-01' FROM {numbers(20_000)}")
+    with h.db.engine.connection() as connection, watched(h.db) as watch:
+        walk = _walk(connection)
+        watch.statements.clear()
+        spans = split.key_ranges(connection, TableName("events"), walk, 4, rows=18_000)
+        assert len(watch.statements) == 2
+        sizes = _sizes(connection, walk, [(span.start, span.end) for span in spans])
+    assert sum(sizes) == 20_000
+    assert len(sizes) == 4 and min(sizes) >= 4_990
 
 
 def test_a_table_that_has_emptied_since_its_statistics(h: Harness) -> None:

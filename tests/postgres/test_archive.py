@@ -201,7 +201,7 @@ def test_partitions_have_one_archive_and_are_emptied(h: Harness, client: psycopg
     notices = h.sql(
         "ALTER TABLE events SET (ttl_archive = 'table:', ttl_partition_drop = 'on', ttl_guard = 'off')"
     ).notices
-    assert any("emptied and not dropped" in notice for notice in notices)
+    assert any("emptied first, and dropped by a later run" in notice for notice in notices)
     client.execute("INSERT INTO events SELECT i, '2020-06-01', i FROM generate_series(1, 10) i")
     client.execute("INSERT INTO events SELECT i, '2021-06-01', i FROM generate_series(11, 20) i")
     jobs = h.db.run("events").jobs

@@ -453,3 +453,27 @@ def test_a_policy_that_does_not_drop_cannot_be_made_to(h: Harness) -> None:
     assert h.db.policies()[0].policy.partition_drop
     h.run()
     assert "p1" in tables(h)
+
+
+def _cancelled(h: Harness) -> None:
+    h.advance(minutes=5)
+    for job in h.db.jobs():
+        h.db.control(job.id, JobAction.CANCEL)
+
+
+@pytest.mark.parametrize("declared", ["ttl_archive = 'table:'", "ttl_ledger_keys = 'on'"])
+def test_a_partition_with_rows_comes_back_where_rows_go_one_by_one_since(each: Harness, declared: str) -> None:
+    """From when the declaration returns, no job deletes a row without moving it, or recording its key."""
+    create(each, ", PRIMARY KEY (id, ts)")
+    die_detached(each)
+    _cancelled(each)
+    each.sql(f"ALTER TABLE events SET ({declared}, ttl_guard = 'off')")
+    (job,) = (job for job in each.run().jobs if job.table.partition == "p1")
+    assert (job.path.kind, job.counts.deleted) == (PathKind.PARTITION, 0)
+    assert leaving(each) == [] and 1 in each.ids()
+    each.advance(hours=2)
+    (job,) = (job for job in each.run().jobs if job.table.partition == "p1")
+    assert job.path.kind is not PathKind.PARTITION and job.counts.deleted == 1
+    assert each.ids() == [5] and "p1" in tables(each)
+    if "archive" in declared:
+        assert each.ids("events_archive") == [1, 2, 3, 4]

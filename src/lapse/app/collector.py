@@ -105,7 +105,7 @@ def _delay(health: PolicyHealth) -> str:
 
 
 def _per_table(seen: Observation) -> Iterator[GaugeMetricFamily]:
-    healths, running, sizes = seen.healths, seen.progress, seen.sizes
+    healths, running = seen.healths, seen.progress
     labels = {each.stored.id: label_of(each) for each in healths}
 
     def gauge(
@@ -130,7 +130,7 @@ def _per_table(seen: Observation) -> Iterator[GaugeMetricFamily]:
     yield gauge(metrics.ETA, etas, max)
     active = ((p.job.policy_id, sum(s.task.status is TaskStatus.RUNNING for s in p.tasks)) for p in running)
     yield gauge(metrics.ACTIVE_TASKS, [*((h.stored.id, 0) for h in healths), *active], sum)
-    yield gauge(metrics.INSERT_ROWS, ((key, size.inserted) for key, size in sizes.items()), sum)
+    yield gauge(metrics.INSERT_ROWS, seen.inserted.items(), sum)
     exports = seen.exports.items()
     yield gauge(metrics.ARCHIVED_ROWS, ((key, kept.rows) for key, (kept, _) in exports), sum)
     yield gauge(metrics.ARCHIVED_BYTES, ((key, kept.bytes) for key, (kept, _) in exports), sum)

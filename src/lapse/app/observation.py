@@ -178,6 +178,12 @@ class Observation:
         found = self._engine.footprints(self._connection, names) if names else {}
         return {stored.id: found[stored.table] for stored in self.policies if stored.table in found}
 
+    @property
+    def inserted(self) -> dict[int, int | None]:
+        """Policy id → rows that were ever inserted, where the server counts them."""
+        counted = self._engine.features.counts_inserts
+        return {key: size.inserted for key, size in self.sizes.items()} if counted else {}
+
     @cached_property
     def gauges(self) -> tuple[Reading, ...]:
         """How strained the server is: what this process's controller goes by, or a new reading."""

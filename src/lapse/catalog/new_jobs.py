@@ -21,7 +21,7 @@ _ADD, _ADD_TASK = insert(job), insert(task)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Created:
-    """A new job; `task` is its only one, where it was claimed as it was created."""
+    """A new job; `task` is the first one of it, where that was claimed as it was created."""
 
     job: Job
     task: Task | None = None
@@ -44,10 +44,10 @@ def create_job(
 ) -> Created:
     """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists.
 
-    `behind` is the share of the promised time that has passed. With `claims`, `owner` begins at once with a task that
-    is the job's only one.
+    `behind` is the share of the promised time that has passed. With `claims`, `owner` begins at once with the
+    first task.
     """
-    taken = claims and len(ranges) == 1 and owner is not None
+    taken = claims and bool(ranges) and owner is not None
     status, started_at = (JobStatus.RUNNING, now) if taken else (JobStatus.WAITING, None)
     made = _made(
         table_id, stored, name, status, cutoff=cutoff, path=path, fingerprint=fingerprint, tasks=len(ranges), now=now
@@ -59,30 +59,32 @@ def create_job(
             "ordinal": ordinal,
             "range_start": span.start,
             "range_end": span.end,
-            "status": TaskStatus.RUNNING if taken else TaskStatus.WAITING,
-            "owner_id": owner if taken else None,
-            "heartbeat_at": now if taken else None,
-            "fence": int(taken),
+            "status": TaskStatus.WAITING,
+            "owner_id": None,
+            "heartbeat_at": None,
+            "fence": 0,
         }
         for ordinal, span in enumerate(ranges)
     ]
-    if not taken:
-        if rows:
-            connection.execute(_ADD_TASK, rows)
-        return Created(job=made)
-    result = connection.execute(_ADD_TASK, rows[0])
-    lease = Task(
-        id=int(result.inserted_primary_key[0]),  # type: ignore[index]
-        job_id=made.id,
-        ordinal=0,
-        range=ranges[0],
-        cursor=None,
-        sweep=0,
-        fence=1,
-        owner=owner,
-        status=TaskStatus.RUNNING,
-        counts=Counts(),
-    )
+    lease: Task | None = None
+    if taken:
+        first, *rows = rows
+        claimed = {"status": TaskStatus.RUNNING, "owner_id": owner, "heartbeat_at": now, "fence": 1}
+        result = connection.execute(_ADD_TASK, first | claimed)
+        lease = Task(
+            id=int(result.inserted_primary_key[0]),  # type: ignore[index]
+            job_id=made.id,
+            ordinal=0,
+            range=ranges[0],
+            cursor=None,
+            sweep=0,
+            fence=1,
+            owner=owner,
+            status=TaskStatus.RUNNING,
+            counts=Counts(),
+        )
+    if rows:
+        connection.execute(_ADD_TASK, rows)
     return Created(job=made, task=lease)
 
 

@@ -123,7 +123,9 @@ _HELD = select(policy.c.policy_id).where(policy.c.held.is_not(None))
 _PARTITIONED = select(table.c.policy_id).where(table.c.partition_name != "").distinct()
 _BARE = select(policy.c.policy_id).where(~exists().where(table.c.policy_id == policy.c.policy_id))
 _NAMES = select(policy.c.schema_name, policy.c.table_name)
-_NEXT_RUN = select(table.c.next_run_at).where(_WANTED)
+_NEXT_RUNS = select(table.c.table_id, table.c.next_run_at).where(
+    table.c.table_id.in_(bindparam("wanted", expanding=True))
+)
 CHUNK = 500
 """Ids in one statement."""
 _OPEN_GATE = (
@@ -203,9 +205,11 @@ def policy_tables(connection: Connection) -> set[TableName]:
     return {TableName(row.table_name, row.schema_name or None) for row in connection.execute(_NAMES)}
 
 
-def is_untouched(connection: Connection, physical: PhysicalTable) -> bool:
-    """Is a table that was due still due, or has another worker taken it?"""
-    return connection.execute(_NEXT_RUN, {"wanted_id": physical.id}).scalar() == physical.next_run_at
+def untouched(connection: Connection, due: Sequence[PhysicalTable]) -> set[int]:
+    """Ids of those of these tables that are still due: another worker has taken the others."""
+    found = connection.execute(_NEXT_RUNS, {"wanted": [physical.id for physical in due]})
+    seen = {row.table_id: row.next_run_at for row in found}
+    return {each.id for each in due if each.id in seen and seen[each.id] == each.next_run_at}
 
 
 def save_policy(
@@ -389,7 +393,9 @@ def take_table(
     return taken.rowcount == 1
 
 
-_VERSIONS = select(policy.c.version, policy.c.hold_version).where(policy.c.policy_id == bindparam("wanted_policy"))
+_VERSIONS = select(policy.c.version, policy.c.hold_version).where(
+    policy.c.policy_id == bindparam("wanted_policy"), policy.c.disarmed.is_(None)
+)
 _VERSIONS_HELD, _VERSIONS_FREE = (_VERSIONS.with_for_update(read=True, nowait=nowait) for nowait in (False, True))
 
 
@@ -402,9 +408,12 @@ def _take(never: bool) -> Update:
 
 
 def is_current(connection: Connection, stored: StoredPolicy, *, waits: bool = True) -> bool:
-    """Does the policy say what it did when it was read, and are the same rows held? Read with a lock, so that it is the
-    newest: what changes later waits for the transaction that creates the job, and ends the job. Who has locked rows of
-    the table already never `waits`: a declaration may hold the policy and wait for the table."""
+    """Does the policy say what it did when it was read, are the same rows held, and is it not suspended?
+
+    Read with a lock, so that it is the newest: what changes later waits for the transaction that creates the job, and
+    ends the job. Who has locked rows of the table already never `waits`: a declaration may hold the policy and wait for
+    the table.
+    """
     query = _VERSIONS_HELD if waits else _VERSIONS_FREE
     now = connection.execute(query, {"wanted_policy": stored.id}).one_or_none()
     return now is not None and tuple(now) == (stored.version, stored.hold_version)
@@ -486,11 +495,13 @@ def set_armed(connection: Connection, policy_id: int, armed: str, fingerprint: s
     )
 
 
-def renew_armed(connection: Connection, policy_id: int, armed: str, *, known: Iterable[str]) -> None:
-    """The same table is known by something else from now on, unless the policy was armed with another one meanwhile."""
-    connection.execute(
-        update(policy).where(policy.c.policy_id == policy_id, policy.c.armed.in_(list(known))).values(armed=armed)
-    )
+def renew_armed(connection: Connection, policy_id: int, armed: str, *, known: Iterable[str | None]) -> None:
+    """The same table is known by something else from now on, unless the policy was armed with another one meanwhile.
+
+    None is what versions of Lapse knew that remembered nothing.
+    """
+    same = [policy.c.armed.is_(None) if each is None else policy.c.armed == each for each in known]
+    connection.execute(update(policy).where(policy.c.policy_id == policy_id, or_(*same)).values(armed=armed))
 
 
 def plan_anew(connection: Connection, policy_id: int) -> None:

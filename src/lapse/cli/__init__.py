@@ -16,6 +16,7 @@ from lapse.cli.commands import COMMANDS, Command
 from lapse.cli.failures import EXIT_INTERRUPTED, report
 from lapse.cli.opening import require_text
 from lapse.cli.output import Output
+from lapse.errors import UsageError
 
 NAMES = frozenset(command.name for command in COMMANDS)
 KV = "kv"
@@ -135,6 +136,9 @@ def _prepare(arguments: Sequence[str]) -> None:
         # Keys and values of a store may be any bytes.
         for argument in arguments:
             require_text("an argument", argument)
+            if "\0" in argument:
+                # No shell can pass one; where a path has it, typer does not say so.
+                raise UsageError(f"an argument has a zero byte: {argument!r}")
 
 
 __all__ = ["build", "main"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lapse.app.records import job_record
 from lapse.cli.opening import Json, Url, open_database
 from lapse.cli.output import Output, duration
-from lapse.model.job import Job, JobStatus, PathKind
+from lapse.model.job import Job
 
 
 def jobs(url: Url = None, as_json: Json = False) -> None:
@@ -47,11 +47,6 @@ def deleted(jobs: Sequence[Job]) -> str:
     return f"{about}{sum(job.counts.deleted for job in jobs):,}" if jobs else "-"
 
 
-def is_drop(job: Job) -> bool:
-    """Did it drop a partition, instead of deleting rows?"""
-    return job.path.kind is PathKind.PARTITION and job.status is JobStatus.FINISHED
-
-
 def _row(job: Job) -> tuple[object, ...]:
     started = job.started_at or job.created_at
     seconds = None if job.finished_at is None else (job.finished_at - started).total_seconds()
@@ -67,7 +62,7 @@ def _row(job: Job) -> tuple[object, ...]:
 
 
 def _status(job: Job) -> str:
-    if is_drop(job):
+    if job.is_drop:
         return "partition dropped"
     words = job.status.replace("_", " ")
     is_shared = job.status.is_active and job.tasks_total > 1

@@ -110,7 +110,7 @@ def _show_archive(output: Output, preview: Preview) -> None:
         kept = "" if policy.archive_keep is None else f", and are kept there for {policy.archive_keep}"
         output.line(f"  archive       rows move to {destination(policy.archive)}{kept}")
         if policy.partition_drop:
-            output.line("                one by one: partitions are emptied, and not dropped")
+            output.line("                one by one: partitions are emptied first, and dropped by a later run")
 
 
 def _kind(preview: Preview) -> str:

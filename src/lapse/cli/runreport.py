@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lapse.app import Lapse, RunResult
 from lapse.cli import preview
-from lapse.cli.jobs import is_drop
 from lapse.cli.output import Output, rows, size
 from lapse.cli.status import show_comment
 from lapse.model.job import Counts, Job, JobStatus
@@ -51,12 +50,12 @@ def show_waiting(output: Output, database: Lapse, result: RunResult, *, verbose:
 
 def _is_quiet(jobs: Sequence[Job]) -> bool:
     """Nothing expired was found, and nothing dropped."""
-    untouched = (job.counts == Counts(batches=job.counts.batches) and not is_drop(job) for job in jobs)
+    untouched = (job.counts == Counts(batches=job.counts.batches) and not job.is_drop for job in jobs)
     return all(job.status is JobStatus.FINISHED for job in jobs) and all(untouched)
 
 
 def _done(jobs: Sequence[Job]) -> str:
-    dropped = [job for job in jobs if is_drop(job)]
+    dropped = [job for job in jobs if job.is_drop]
     others = [job for job in jobs if job not in dropped]
     parts = []
     if dropped:

@@ -104,5 +104,8 @@ class Features:
     describes_together: bool = False
     """Does it take hardly longer to describe several tables than to describe one?"""
 
+    counts_inserts: bool = False
+    """Do the server's counters say how many rows were ever inserted into a table?"""
+
     returns_space: bool = False
     """Is there space to return to the file system after a run, in steps?"""

@@ -166,8 +166,7 @@ class NativeFirst(Engine):
 
     def _expresses(self, connection: Connection, declared: BoundPolicy) -> bool:
         # Neither can any TTL of a database's own archive rows, nor tell which they were.
-        follows = declared.policy.archive is not None or declared.policy.ledger_keys
-        return not (declared.holds or follows) and self.native.can_express(connection, declared)
+        return not (declared.holds or declared.policy.row_by_row) and self.native.can_express(connection, declared)
 
     # Policies
 

@@ -25,12 +25,13 @@ _RANGES_AT_ONCE = 200
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
     """How an engine spells what is done with archives. `overriding` lets identity columns take the values they had;
-    `is_duplicate` tells that a unique key refused a row."""
+    `is_duplicate` tells that a unique key refused a row, `lacks_partition` that no partition takes it."""
 
     quote: Callable[[str], str]
     relation: Callable[[TableName], str]
     instant: Callable[[datetime], str]
     is_duplicate: Callable[[DBAPIError], bool]
+    lacks_partition: Callable[[DBAPIError], bool] = lambda error: False
     equal: str = "="
     overriding: str = ""
     lock: str = ""
@@ -80,6 +81,10 @@ class ArchiveTable:
             f"SELECT min({column}), max({column}) FROM {self._name}{_where(terms)}"
         ).one()
         return found[0], found[1]
+
+    def span_of(self, connection: Connection, numbers: Collection[int], column: str) -> tuple[Any, Any]:
+        """As `span`, of the rows with these numbers."""
+        return self.span(connection, (_among(numbers),), column)
 
     def waiting(self, connection: Connection) -> int:
         """How many rows there can be, by their numbers: some of these may never have been used."""

@@ -215,6 +215,15 @@ class Job:
         """Are its counts what the engine's own TTL reports, and not rows that Lapse deleted?"""
         return self.path.kind is PathKind.NATIVE
 
+    @property
+    def is_drop(self) -> bool:
+        """Did it drop a partition, instead of deleting rows? One that was held stays; so does one whose rows
+        go one by one, where some of them came late."""
+        if self.path.kind is not PathKind.PARTITION or self.status is not JobStatus.FINISHED:
+            return False
+        is_emptied_first = self.archive is not None or self.ledger_keys
+        return not self.counts.held and not (is_emptied_first and self.counts.deleted)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:

@@ -128,6 +128,11 @@ class Policy:
         return ColumnExpiry(column=MANAGED_COLUMN, after=Interval())
 
     @property
+    def row_by_row(self) -> bool:
+        """Is each row needed when it goes: to be archived, or for its key?"""
+        return self.archive is not None or self.ledger_keys
+
+    @property
     def zone(self) -> str:
         """Where wall-clock times are read."""
         return self.time_zone or "UTC"

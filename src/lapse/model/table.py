@@ -117,7 +117,8 @@ class Reference:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """`key` are the columns batches page by; empty where the engine has a physical row address. `summaries` are indexes
-    that tell which blocks cannot hold a value (BRIN). `id` is the server's own number for it, where it has one."""
+    that tell which blocks cannot hold a value (BRIN). `storage` is what keeps the rows, in upper case, where a server
+    has several such (INNODB, ROCKSDB). `id` is the server's own number for it, where it has one."""
 
     name: TableName
     kind: TableKind
@@ -129,6 +130,7 @@ class Table:
     referenced_by: tuple[Reference, ...] = ()
     comment: str | None = None
     partitions: tuple[str, ...] = field(default=())
+    storage: str | None = None
     id: str | None = field(default=None, compare=False)
 
     def column(self, name: str) -> Column | None:

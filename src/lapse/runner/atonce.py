@@ -78,7 +78,7 @@ class AtOnce:
         if any(recorded_apart) or any(paced):
             return 0
         sizer = BatchSizer.for_policy(policy, current, self._engine.features.target_seconds)
-        return min(SMALL_ROWS, sizer.ceiling) if self._has_room() else 0
+        return min(SMALL_ROWS, sizer.ceiling)
 
     def run(self, target: Target, span: KeyRange, limit: int, record: Record) -> Done | None:
         """None where the job has to go the ordinary way. Raises JobExists as `record` does, and Blocked."""
@@ -94,7 +94,8 @@ class AtOnce:
 
         try:
             with self._controller.at_work(table.name):
-                if self._stop.is_set() or self._controller.stop_reason(table.name) is not None:
+                # Both wait for the first look at the server, which is taken while the job is planned.
+                if not self._has_room() or self._controller.stop_reason(table.name) is not None:
                     return None
                 started = perf_counter()
                 with self._slot():

@@ -103,7 +103,7 @@ class JobMaker(Describer):
         claims: Callable[[], bool] = lambda: False,
         at_once: AtOnce | None = None,
     ) -> Begun:
-        """As `create`; if it `claims`, this worker begins at once with a task that is the only one of the new job.
+        """As `create`; if it `claims`, this worker begins at once with the first task of the new job.
 
         A small job is done and recorded by `at_once`, and has ended.
         """
@@ -122,6 +122,7 @@ class JobMaker(Describer):
 
     def _begun(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: Callable[[], bool]) -> Begun:
         physical, taken = plan.physical, claims()
+        self.keep_armed(plan.stored, plan.target.armed)
         try:
             with self._catalog.writing_on(connection, durable=False) as writing:
                 begun = self._create(writing, plan, ends_grace=ends_grace, claims=taken)
@@ -161,8 +162,7 @@ class JobMaker(Describer):
         if done is None or done.job is None:
             return done
         job = done.job
-        if done.batch.armed is not None and done.batch.armed != plan.target.armed:
-            self.renew_armed(stored, done.batch.armed, known=plan.target.armed)
+        self.keep_armed(stored, done.batch.armed or plan.target.armed)
         if physical.blocked is not None:
             self._tell_unblocked(job.table, physical, plan.cutoff)
         self.listener.job_created(job)
@@ -312,7 +312,8 @@ class JobMaker(Describer):
             rows = self._engine.planned_rows(connection, target)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
-            ranges = self._engine.split(connection, target, pieces, looks=rows > most)
+            # Where the server knows no number of rows, it says that there are none.
+            ranges = self._engine.split(connection, target, pieces, looks=rows > most or not most)
             if rows > most or len(ranges) != 1:
                 most = 0
             return _Plan(

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, policies
 from lapse.catalog.policies import StoredPolicy
 from lapse.engines.base import BoundPolicy
-from lapse.errors import Blocked, Drift, LapseError, NotPermitted
+from lapse.errors import Blocked, Drift, LapseError
 from lapse.model.blocked import BlockCode
 from lapse.model.table import TableName
 from lapse.runner.policy_manager import bound_to, fingerprint, load_bound
@@ -85,7 +85,8 @@ class Describer:
     def armed(self, connection: Connection, stored: StoredPolicy) -> str:
         """What the policy may delete from. Raises Blocked where that is not what it was declared on.
 
-        Asked once for guard, plan and first task, which follow each other: every batch asks again by itself.
+        Asked once for guard, plan and first task, which follow each other: every batch asks again by itself. What a job
+        begins with is written down by `keep_armed`.
         """
         if stored.suspended is not None:
             raise Blocked(
@@ -111,15 +112,17 @@ class Describer:
                 f"a column of table {stored.table} that the policy or the paging depends on was changed",
                 hint=f"check that the policy still means what it should, then: lapse resume URL {stored.table}",
             )
-        if armed != stored.armed:
-            # An account that may only look, as doctor's may, sees the same without writing it down.
-            with suppress(NotPermitted), self._catalog.writing() as writing:
-                policies.set_armed(writing, stored.id, armed, stored.fingerprint)
         described.armed = armed
         return armed
 
+    def keep_armed(self, stored: StoredPolicy, armed: str) -> None:
+        """What a job of the policy knows its table by, unless it is written down already. A policy that was suspended
+        meanwhile stays so."""
+        if armed not in (stored.armed, self._renewed.get(stored.id)):
+            self.renew_armed(stored, armed, known=stored.armed)
+
     @retried
-    def renew_armed(self, stored: StoredPolicy, armed: str, *, known: str) -> None:
+    def renew_armed(self, stored: StoredPolicy, armed: str, *, known: str | None) -> None:
         """A batch of a job that knew the table by `known` has deleted what it, or another one here, knew it by."""
         before = {known, self._renewed.get(stored.id, known)}
         with self._engine.connection() as connection:

@@ -31,7 +31,7 @@ from lapse.runner.exporting import Exported, Exporter, Outbox
 ENOUGH_ROWS = 50_000
 """While a job is at work, so many rows are worth a file; what it leaves is exported when it has ended."""
 ROUND_SECONDS = 1.0
-"""How often outboxes are looked at while jobs fill them."""
+"""How often outboxes are looked at while jobs fill them; sooner where jobs have moved enough rows for a file."""
 LIST_SECONDS = 30.0
 """How often a worker looks for rows that another process has left, and for files that were kept long enough."""
 RETRY_SECONDS = 10.0
@@ -121,6 +121,8 @@ class Exports:
         self._engine = catalog.engine
         self._owner = owner
         self._stop = Event()
+        self._due = Event()
+        self._moved = 0
         self._starting, self._looking = Lock(), Lock()
         self._thread: Thread | None = None
         self._at_work: dict[int, Thread] = {}
@@ -149,13 +151,24 @@ class Exports:
             if not self._stop.is_set() and (self._thread is None or not self._thread.is_alive()):
                 self._thread = _started("lapse-exports", self._loop)
 
+    def count(self, stored: StoredPolicy, rows: int) -> None:
+        """Rows that a batch has moved to an outbox."""
+        if stored.policy.archive is None or file_url(stored.policy.archive) is None:
+            return
+        with self._starting:
+            self._moved += rows
+            if self._moved >= ENOUGH_ROWS:
+                self._moved = 0
+                self._due.set()
+
     def stop(self) -> None:
         """After the page at hand; a file that is not complete is given up."""
         self._stop.set()
+        self._due.set()
 
     def close(self) -> None:
         """A destination that does not answer is not waited for: what it was sent is given up by the next exporter."""
-        self._stop.set()
+        self.stop()
         until = monotonic() + CLOSE_SECONDS
         for thread in (self._thread, *self._at_work.values()):
             if thread is not None:
@@ -185,7 +198,8 @@ class Exports:
             except Exception:
                 log.exception("exports met an error; the next round tries again")
                 return
-            self._stop.wait(ROUND_SECONDS)
+            self._due.wait(ROUND_SECONDS)
+            self._due.clear()
 
     def run_once(self, *, everything: bool = False, only: StoredPolicy | None = None) -> bool:
         """One look at all tables whose rows go into files, or at `only` one; exports begin in threads of their own.

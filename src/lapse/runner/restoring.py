@@ -155,14 +155,26 @@ class Restorer:
         done = self._begun(way, found)
         if not done.rows:
             return done
-        done = replace(done, hold=self._hold(way, wanted, found))
+        latest = replace(done, hold=self._hold(way, wanted, found))
+
+        def tell(now: Restored) -> None:
+            nonlocal latest
+            latest = now
+            recalled.alive()
+            if progress is not None:
+                progress(now)
+
+        try:
+            return self._come_back(way, latest, recalled, tell)
+        except PolicyConflict:
+            if latest.hold is not None and not latest.restored:
+                # Nothing has come back that it would keep.
+                with self._catalog.writing() as connection:
+                    self._holder.release(connection, latest.hold.id)
+            raise
+
+    def _come_back(self, way: _Way, done: Restored, recalled: Recalled, tell: Progress) -> Restored:
         with pacing(self._catalog, way.stored, self._gate_sql, is_long=done.rows > FIRST_BATCH) as pace:
-
-            def tell(latest: Restored) -> None:
-                recalled.alive()
-                if progress is not None:
-                    progress(latest)
-
             done = self._empty(way, done, pace, tell)
             for file in recalled.files:
                 assert way.recall is not None
@@ -342,10 +354,31 @@ class Restorer:
                 except (DatabaseError, RowUndeletable) as error:
                     if _is_of_the_session(error):
                         raise
+                    self._refuse_without_partition(connection, way, wanted, error)
                     taken, step = self._by_values(connection, way, wanted, step)
             counts = _by_job(page, taken)
             jobs.count_restored(connection, way.table.name, way.shown, counts, self._engine.now(connection))
         return max(page), replace(step, restored=len(taken))
+
+    def _refuse_without_partition(
+        self, connection: Connection, way: _Way, numbers: Collection[int], error: LapseError
+    ) -> None:
+        """Raises PolicyConflict where the partition of a row is gone, which undoes the batch: so may be those of many
+        rows, and to try them one by one would take long and end with the same."""
+        cause = error.__cause__
+        if not (isinstance(cause, DBAPIError) and self._engine.archives.lacks_partition(cause)):
+            return
+        table = way.table.name
+        column = self._engine.range_column(connection, way.table)
+        spanned = ""
+        if column is not None and column in way.columns:
+            first, last = way.source.span_of(connection, numbers, column)
+            spanned = f"; those of this batch have {column} from {first} to {last}"
+        raise PolicyConflict(
+            f"table {table} has no partition for some of the rows: {error.message}{spanned}",
+            hint="create the partition while the policy is paused (an empty one that has expired is dropped again), or"
+            " --into OTHER puts the rows into another table",
+        ) from error
 
     def _existing(self, connection: Connection, way: _Way, page: Collection[int]) -> set[int]:
         """As far as a query can tell: a key whose type has no operator of the server's own speaks up when rows are

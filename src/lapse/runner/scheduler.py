@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from random import random
+from random import random, sample
 from time import monotonic
 from typing import Protocol
 
@@ -43,6 +43,8 @@ ROUND_SECONDS = 1.0
 """A worker's round creates jobs for this long; tasks begin after it, and the next round goes on."""
 LOOKED_AT_ONCE = 16
 """Tables that are described together, a moment before their jobs are planned."""
+MOST_DUE = 256
+"""Policies that are due and that a worker's round reads, by chance: more than it has time for."""
 FEW_LEAVES = 8
 """A table with no more leaves than this that are due gets a job for each, and the history shows it."""
 FRESH_SECONDS = 0.1
@@ -77,7 +79,7 @@ class Tick:
     skipped: tuple[Skip, ...] = ()
     proposals: tuple[CommentProblem, ...] = ()
     claimed: Task | None = None
-    """The only task of the only job that the round has created, where the caller wants to begin with it at once."""
+    """The first task of the only job that the round has created, where the caller wants to begin with it at once."""
     left_over: bool = False
     """Are there tables for which the round had no time?"""
 
@@ -149,6 +151,8 @@ class Scheduler:
         self.has_requests = False
         """Did requests wait when the pulse was last read?"""
         self._before: _Before | None = None
+        self._reads_all = False
+        """Does the next round read all that are due, however many?"""
         self._pauses: dict[int, Verdict] = {}
         """Job → the pause that this process has written down for it."""
 
@@ -207,8 +211,8 @@ class Scheduler:
         """Settle what is active and create what is due; with `only`, that policy's jobs whether due or not.
 
         What goes wrong for one table is that table's alone: the others are settled and get their jobs. With `claims`
-        the caller begins at once with what there is to do, where that is one task. `hands` take such tasks of a
-        patient round while it goes on. Small jobs are done `at_once`.
+        the caller begins at once with the first task, where one job is created. `hands` take such tasks of a patient
+        round while it goes on. Small jobs are done `at_once`.
         """
         self._keeper.look_again()
         engine = self._catalog.engine
@@ -221,7 +225,7 @@ class Scheduler:
             pulse = self._read_pulse(connection, now) if patient else None
             at, current = monotonic(), outset.settings
             active = stored_jobs.active_jobs(connection) if outset.has_active_jobs else []
-            wanted = self._wanted(connection, now, active, only, patient=patient)
+            wanted, has_more = self._wanted(connection, now, active, only, patient=patient)
             # Read again where one was given: the guard or a comment may have changed it.
             found = policies.find_policies(connection, wanted)
             tables: dict[int, list[PhysicalTable]] = {}
@@ -251,12 +255,16 @@ class Scheduler:
         skipped = [Skip(table=table, reason=each.reason) for table, each in comments.items() if _is_skipped(each, only)]
         left_over = False
         ordered = self._in_order(round_)
+        taken: set[int] = set()
+        has_made = False
         for number, stored in enumerate(ordered):
             if patient and monotonic() - at > ROUND_SECONDS:
                 left_over = True
                 break
             if number % LOOKED_AT_ONCE == 0:
-                self._look_ahead(ordered[number : number + LOOKED_AT_ONCE], round_)
+                taken = self._look_ahead(ordered[number : number + LOOKED_AT_ONCE], round_)
+            if stored.id in taken:
+                continue
             comment = comments.get(stored.table)
             if comment is not None and comment.stored is not None and stored.source == policies.COMMENT:
                 due = [part for part in round_.parts(stored) if round_.is_due(part)]
@@ -264,8 +272,12 @@ class Scheduler:
             else:
                 made, left, claimed = self._schedule(stored, round_)
             jobs |= {job.id: job for job in made}
+            has_made = has_made or bool(made)
             skipped += left
-        if self._before is not None and (left_over or jobs or any(skip.blocked for skip in skipped)):
+        left_over = left_over or (has_more and has_made)
+        # Where none of those got a job, as they are paused or it is not their time, all are looked at before it rests.
+        self._reads_all = has_more and not has_made
+        if self._before is not None and (has_more or left_over or jobs or any(skip.blocked for skip in skipped)):
             self._before = replace(self._before, acted=True)
         proposals = tuple(each for each in comments.values() if each.proposal) if only is None else ()
         return Tick(
@@ -278,10 +290,21 @@ class Scheduler:
             left_over=left_over,
         )
 
-    def _look_ahead(self, several: Sequence[StoredPolicy], round_: _Round) -> None:
-        due = [stored for stored in several if any(map(round_.is_due, round_.parts(stored)))]
-        if len(due) > 1 and self._catalog.engine.features.describes_together:
-            self._keeper.look_at(due)
+    def _look_ahead(self, several: Sequence[StoredPolicy], round_: _Round) -> set[int]:
+        """Describe the tables that are due together. Returns the ids of those policies whose table another worker has
+        taken since this round began."""
+        due = [(stored, [part for part in round_.parts(stored) if round_.is_due(part)]) for stored in several]
+        due = [(stored, parts) for stored, parts in due if parts]
+        few = [part for _, parts in due if len(parts) <= FEW_LEAVES for part in parts]
+        taken: set[int] = set()
+        if len(due) > 1 and few and round_.patient and monotonic() - round_.began > FRESH_SECONDS:
+            with self._catalog.reading() as connection:
+                gone = {part.id for part in few} - policies.untouched(connection, few)
+            taken = {stored.id for stored, parts in due if all(part.id in gone for part in parts)}
+        left = [stored for stored, _ in due if stored.id not in taken]
+        if len(left) > 1 and self._catalog.engine.features.describes_together:
+            self._keeper.look_at(left)
+        return taken
 
     def _wanted(
         self,
@@ -291,18 +314,20 @@ class Scheduler:
         only: StoredPolicy | None,
         *,
         patient: bool,
-    ) -> set[int]:
+    ) -> tuple[set[int], bool]:
         """Ids of the policies that a round is about: what is due, at work or waits for a person, however many others
-        there are; and now and then those whose partitions may have changed."""
+        there are; and now and then those whose partitions may have changed. And whether more are due."""
         working = {job.policy_id for job in active}
         if only is not None:
-            return {only.id} | working
+            return {only.id} | working, False
         changing = monotonic() - self._leaves_at > SYNC_SECONDS
         if changing:
             self._leaves_at = monotonic()
             self._requests_sql = self._catalog.engine.requests_sql(connection)
         found = policies.waiting_policies(connection, now, after_grace=patient, changing=changing)
-        return found | working | self._held.keys()
+        has_more = patient and not changing and not self._reads_all and len(found) > MOST_DUE
+        chosen = set(sample(sorted(found), MOST_DUE)) if has_more else found
+        return chosen | working | self._held.keys(), has_more
 
     @staticmethod
     def _in_order(round_: _Round) -> list[StoredPolicy]:
@@ -429,7 +454,7 @@ class Scheduler:
 
     def _is_untouched(self, physical: PhysicalTable) -> bool:
         with self._catalog.reading() as connection:
-            return policies.is_untouched(connection, physical)
+            return bool(policies.untouched(connection, [physical]))
 
     def _block(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round

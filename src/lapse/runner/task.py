@@ -38,6 +38,9 @@ SAVE_SECONDS = 1.0
 """A scan that finds nothing saves its cursor this often."""
 SHOWN_SECONDS = 0.5
 """A wait of at least this long is written down before it begins, so that the status shows why."""
+UNLOCKED_SECONDS = 0.05
+"""Rows that were locked are tried once more so much later: most transactions, and other workers' batches, have ended
+then."""
 MAX_RETRIES = 20
 """Retryable errors in a row before the task is given back."""
 MAX_BACKOFF_SECONDS = 5.0
@@ -201,6 +204,7 @@ class TaskRunner:
         self._sweep_deleted += batch.deleted
         self._listener.batch_done(BatchDone(job=self.job, label=self._label, batch=batch, seconds=seconds))
         self._controller.count(batch.deleted)
+        self._exports.count(self.stored, batch.deleted)
         self._give_up_on_errors()
         self._limiter.pay(self._selects, batch.examined, self._wait)
         if batch.done and not self._sweep_again(deleter):
@@ -225,6 +229,8 @@ class TaskRunner:
         retry_held = counts.held and self._sweep_deleted and refers_to_itself
         if not (retry_skipped or retry_held):
             return False
+        if retry_skipped:
+            self._rest(UNLOCKED_SECONDS, "rows are locked by other sessions", Cause.RETRY)
         deleter.restart()
         fresh = replace(counts, held=0, skipped=0)
         self._progress = replace(self._progress, cursor=None, sweep=self._progress.sweep + 1, counts=fresh)

@@ -543,6 +543,7 @@ class Worker:
                 job = replace(job, status=JobStatus.RUNNING, started_at=claim.now)
             declared = self._keeper.declared(connection, stored, job.table)
             armed = self._keeper.armed(connection, stored)
+            self._keeper.keep_armed(stored, armed)
             if fingerprint(declared) != job.fingerprint:
                 raise Drift(f"table {stored.table} has changed since the job was created")
             timeout = claim.settings.statement_timeout.approximate_seconds

@@ -74,13 +74,14 @@ def test_its_only_task_is_claimed_with_it(
         tasks.end_task(connection, lease)
 
 
-def test_several_tasks_wait_for_whoever_comes(
+def test_of_several_tasks_the_first_is_claimed_and_the_others_wait(
     connection: Connection, stored: StoredPolicy, physical: PhysicalTable
 ) -> None:
     made = created(connection, stored, physical, TWO)
-    assert (made.task, made.job.status) == (None, JobStatus.WAITING)
-    found = tasks.claimable_tasks(connection, stale_before=NOW, awake_at=NOW)
-    assert [(each.range, each.status) for each in found] == [(span, TaskStatus.WAITING) for span in TWO]
+    assert made.task is not None and made.job.status is JobStatus.RUNNING
+    assert (made.task.range, made.task.ordinal, made.task.owner) == (TWO[0], 0, "w1")
+    (found,) = tasks.claimable_tasks(connection, stale_before=NOW, awake_at=NOW)
+    assert (found.range, found.status, found.ordinal) == (TWO[1], TaskStatus.WAITING, 1)
 
 
 def test_a_job_that_ends_as_it_begins_is_one_row_and_one_entry(

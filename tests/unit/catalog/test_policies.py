@@ -148,10 +148,10 @@ def test_a_new_table_is_due_and_one_that_was_taken_is_not(connection: Connection
     stored = declared(connection)
     (physical,) = tabled(connection, stored)
     assert waiting(connection) == {stored.id}
-    assert policies.is_untouched(connection, physical)
+    assert policies.untouched(connection, [physical]) == {physical.id}
     assert policies.take_table(connection, physical, LATER)
     assert waiting(connection) == set()
-    assert not policies.is_untouched(connection, physical)
+    assert policies.untouched(connection, [physical]) == set()
     assert waiting(connection, LATER) == {stored.id}
 
 

@@ -23,18 +23,26 @@ from lapse.model.table import TableName
 Confirm = Callable[[Connection], None]
 NOW = "utc_timestamp(6)"
 _DUPLICATE = 1062
+_NO_PARTITION = (1526, 1591)
 _MANAGED_TYPE = "datetime(6)"
 _OWN = {SEQUENCE: ("bigint", "PRI"), JOB: ("bigint", ""), ARCHIVED_AT: ("datetime(6)", "")}
 _OF = "WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
 
 
-def action(connection: Connection, declared: BoundPolicy, job: int) -> Action:
+def action(connection: Connection, declared: BoundPolicy, job: int, *, skips_locked: bool) -> Action:
+    """A copy that `skips_locked` rows does not have to refuse to wait for them."""
     name = archive_of(declared)
     if name is None:
         return Delete()
     # As it is now, and not as it was described a moment ago: `confirm` compares in the batch.
     named = tuple(quote(column) for column in columns(connection, declared.table.name))
-    return Move(archive=qualified(name), columns=named, now=NOW, job=job, lock=" FOR UPDATE")
+    return Move(
+        archive=qualified(name),
+        columns=named,
+        now=NOW,
+        job=job,
+        lock=" FOR UPDATE SKIP LOCKED" if skips_locked else " FOR UPDATE",
+    )
 
 
 def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | None:
@@ -83,7 +91,7 @@ def install(connection: Connection, declared: BoundPolicy) -> None:
     source, found = columns(connection, declared.table.name), shape(connection, name)
     archive.refuse_foreign(name, declared.table.name, source, found)
     if found is None:
-        engine = inspect.storage_engine(connection, declared.table.name)
+        engine = declared.table.storage
         own = f"{SEQUENCE} BIGINT AUTO_INCREMENT PRIMARY KEY, {JOB} BIGINT NULL, {ARCHIVED_AT} DATETIME(6) NULL"
         named = ", ".join(f"{quote(column)} {kind} NULL" for column, kind in source.items())
         connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}) ENGINE = {engine}")
@@ -105,6 +113,7 @@ DIALECT = Dialect(
     relation=qualified,
     instant=lambda at: literal(at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")),
     is_duplicate=lambda error: error.orig is not None and error.orig.args[0] == _DUPLICATE,
+    lacks_partition=lambda error: error.orig is not None and error.orig.args[0] in _NO_PARTITION,
     lock=" FOR UPDATE",
 )
 

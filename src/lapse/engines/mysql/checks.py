@@ -30,9 +30,9 @@ def check(connection: Connection, declared: BoundPolicy, previous: Policy | None
 def check_table(connection: Connection, declared: BoundPolicy) -> list[str]:
     """What the table must be like, whether Lapse or the engine deletes its rows."""
     table, policy = declared.table, declared.policy
-    _check_table(connection, table)
+    _check_table(table)
     _check_partitions(table, policy)
-    _check_keep_last(connection, table, policy)
+    _check_keep_last(table, policy)
     if policy.hide_expired == "policy":
         raise Unsupported(
             "MariaDB and MySQL have no row security, so ttl_hide_expired = 'policy' cannot work",
@@ -82,9 +82,9 @@ def _notices(connection: Connection, declared: BoundPolicy) -> list[str]:
             f" DELETE HISTORY FROM {table.name} removes them"
         )
     if policy.partition_drop and policy.archive is not None:
-        notices.append("rows are archived one by one, so partitions are emptied and not dropped")
+        notices.append("rows are archived one by one, so partitions are emptied first, and dropped by a later run")
     if policy.partition_drop and policy.ledger_keys:
-        notices.append("keys are recorded row by row, so partitions are emptied and not dropped")
+        notices.append("keys are recorded row by row, so partitions are emptied first, and dropped by a later run")
     if policy.partition_drop and (why_not := partitions.why_not(connection, table.name)):
         notices.append(f"{why_not}: its rows are deleted one by one")
     if policy.time_format is not None:
@@ -92,13 +92,12 @@ def _notices(connection: Connection, declared: BoundPolicy) -> list[str]:
     return notices
 
 
-def _check_table(connection: Connection, table: Table) -> None:
+def _check_table(table: Table) -> None:
     if table.kind not in (TableKind.TABLE, TableKind.PARTITIONED):
         raise Unsupported(f"{table.name} is a {table.kind}, and TTL works on tables")
-    engine = inspect.storage_engine(connection, table.name)
-    if engine not in _TRANSACTIONAL:
+    if table.storage not in _TRANSACTIONAL:
         raise Unsupported(
-            f"table {table.name} has the storage engine {engine}, which has no transactions",
+            f"table {table.name} has the storage engine {table.storage}, which has no transactions",
             hint=f"ALTER TABLE {table.name} ENGINE = InnoDB",
         )
     if not table.key:
@@ -111,10 +110,10 @@ def _check_table(connection: Connection, table: Table) -> None:
         keys.check_type(name, table)
 
 
-def _check_keep_last(connection: Connection, table: Table, policy: Policy) -> None:
-    if policy.keep_last is not None and (engine := inspect.storage_engine(connection, table.name)) != "INNODB":
+def _check_keep_last(table: Table, policy: Policy) -> None:
+    if policy.keep_last is not None and table.storage != "INNODB":
         raise Unsupported(
-            f"table {table.name} has the storage engine {engine}, and ttl_keep_last needs the row locks of InnoDB",
+            f"table {table.name} has the storage engine {table.storage}, and ttl_keep_last needs InnoDB's row locks",
             hint=f"ALTER TABLE {table.name} ENGINE = InnoDB",
         )
 

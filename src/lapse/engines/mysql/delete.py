@@ -10,7 +10,7 @@ and a list that holds a row of another session's is halved until the row stands 
 
 Where much has expired and a statement can refuse to wait, it deletes the expired rows of the window by itself, which
 saves sending the keys back and forth. A row in the window that a session holds sends it back to the long way. On TiDB
-the rows of the window are locked by a statement of its own before.
+the rows of the window are locked by a statement of its own before, unless no other session can hold one of them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ MAX_KEPT = 20_000
 """Of those that stay on the server and are looked up one by one."""
 MAX_HALVINGS = 100
 """Statements that meet a row of another session's, in one batch; what is left then is skipped with it."""
+WARY_BATCHES = 16
+"""After one that had to wait for a lock, as many lock their rows first."""
+WAITED_SECONDS = 0.5
+"""A statement that has taken as long, which is more than a batch should, may have waited for a lock."""
 LOCK_WAIT_TIMEOUT = 1205
 HELD_BY_ANOTHER = 3572
 """What NOWAIT is answered."""
@@ -100,7 +104,8 @@ class TaskSql:
     skips_locked: bool = True
     """Does the storage engine know SKIP LOCKED? MyRocks does not, and waits a second for each lock."""
     locks_first: bool = False
-    """Does a statement with NOWAIT lock the rows that the next one deletes? On TiDB only that refuses to wait."""
+    """Does a statement with NOWAIT lock the rows that the next one deletes? On TiDB only that refuses to wait. It is
+    left out where no other session can hold one of them."""
     rows_per_row: float = 1.0
     """Rows that go with each row deleted, itself included: foreign keys with CASCADE."""
     pinned: str = ""
@@ -148,8 +153,12 @@ class TaskSql:
         return self._statements(rows)
 
     def _statements(self, rows: Rows) -> tuple[str, ...]:
+        """A copy to an archive that skips locked rows may wait for one thing: the archive's numbers, which MariaDB
+        gives to one statement at a time. Refused, the copies of two tasks would undo each other."""
         no_wait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.refuses_to_wait else ""
-        return tuple(f"{self.comment} {no_wait}{statement}" for statement in self.action.statements(rows))
+        *copies, last = self.action.statements(rows)
+        before = "" if self.skips_locked else no_wait
+        return (*(f"{self.comment} {before}{copy}" for copy in copies), f"{self.comment} {no_wait}{last}")
 
     def lock(self, found: Sequence[Key]) -> str:
         """Those of the keys that no other session holds, locked."""
@@ -219,10 +228,11 @@ class MysqlDeleter(KeysetDeleter):
         confirm: Confirm | None = None,
         noter: Noter | None = None,
         reader: Reader | None = None,
+        quiet: Callable[[Connection], bool] | None = None,
     ) -> None:
         """`connect` gives sessions that delete by key only, `connect_freely` others, where that is refused. `confirm`
         looks at the archive table of a batch that has moved rows there, `noter` hashes the keys of deleted rows;
-        `reader` looks for rows on a replica."""
+        `reader` looks for rows on a replica. `quiet`: can no other session hold a row of the table now?"""
         super().__init__(cursor, connect, atomic)
         self._plan = plan
         self._span = span
@@ -233,6 +243,8 @@ class MysqlDeleter(KeysetDeleter):
         self._confirm = confirm
         self._noter = noter
         self._reader = reader
+        self._quiet = quiet
+        self._wary = 0
         self._running: int | None = None
         self._was_killed = False
         self._guard = Lock()
@@ -505,7 +517,7 @@ class KeyDeleter(MysqlDeleter):
         locked = perf_counter()
         try:
             with self._atomic(connection):
-                if plan.locks_first:
+                if self._must_lock_first(connection):
                     connection.exec_driver_sql(plan.lock_range(where, limit)).scalar_one()
                 noted, statements = None, plan.delete_range(where, limit)
                 if self._noter is None:
@@ -538,9 +550,21 @@ class KeyDeleter(MysqlDeleter):
         except Retryable as error:
             if _number(error.__cause__) not in (LOCK_WAIT_TIMEOUT, HELD_BY_ANOTHER):
                 raise
+            if _number(error.__cause__) == LOCK_WAIT_TIMEOUT:
+                self._wary = WARY_BATCHES
             return None
+        if busy > WAITED_SECONDS:
+            self._wary = WARY_BATCHES
         self._learn(window, deleted, limit, perf_counter() - started)
         return replace(batch, locked_seconds=perf_counter() - locked)
+
+    def _must_lock_first(self, connection: Connection) -> bool:
+        """Would the DELETE wait for a row that another session holds? One that has come since it was asked is waited
+        for as long as the shortest that the server knows; after that it is not asked for some batches."""
+        if not self._plan.locks_first:
+            return False
+        self._wary, wary = max(0, self._wary - 1), self._wary
+        return bool(wary) or self._quiet is None or not self._quiet(connection)
 
     def _delete_kept(self, connection: Connection, limit: int, checkpoint: Checkpoint) -> Batch | None:
         plan = self._plan

@@ -66,6 +66,7 @@ from lapse.engines.mysql import (
     server,
     session,
     split,
+    tidb_locks,
     zones,
 )
 from lapse.engines.mysql.consequences import MysqlKin
@@ -166,6 +167,7 @@ class MysqlEngine(Engine):
         self._flavour = flavour
         self._savepoints = count(1)
         self._last_walk: tuple[Table | None, Walk | None] = (None, None)
+        self._last_size: tuple[Table | None, Footprint] = (None, Footprint())
 
     @property
     def flavour(self) -> Flavour:
@@ -387,11 +389,19 @@ class MysqlEngine(Engine):
                     connection.exec_driver_sql(f"SET SESSION {name} = {before}")
 
     def place(self, connection: Connection) -> Place:
+        return self._place(self.incarnation(connection)[0])
+
+    def whereabouts(self, connection: Connection) -> tuple[datetime, Place]:
+        incarnation, now = self.incarnation(connection)
+        return (now if self.clock is None else self.clock.now()), self._place(incarnation)
+
+    def _place(self, incarnation: str) -> Place:
         url = self._options.url
         socket = str(url.query.get("unix_socket", ""))
-        return Place(incarnation=self.incarnation(connection), endpoint=endpoint_of(url) + socket)
+        return Place(incarnation=incarnation, endpoint=endpoint_of(url) + socket)
 
-    def incarnation(self, connection: Connection) -> str:
+    def incarnation(self, connection: Connection) -> tuple[str, datetime]:
+        """Which running server this is, and its time."""
         return server.incarnation(connection)
 
     def role(self, connection: Connection) -> str:
@@ -576,6 +586,12 @@ class MysqlEngine(Engine):
         return {name: cutoff for name in names if name in clean}
 
     @looking
+    def planned_rows(self, connection: Connection, target: Target) -> int:
+        table = target.declared.table
+        self._last_size = table, paths.footprint(connection, table.name)
+        return self._size(connection, table).rows or 0
+
+    @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
         return paths.estimate_rows(connection, table.name)
 
@@ -588,8 +604,10 @@ class MysqlEngine(Engine):
 
     @looking
     def split(self, connection: Connection, target: Target, pieces: int, *, looks: bool = True) -> list[KeyRange]:
-        walk = partial(self._walk, connection, target.declared.table)
-        return split.ranges(connection, target, pieces, walk, self._reader(connection, target.declared), looks=looks)
+        table = target.declared.table
+        walk, size = partial(self._walk, connection, table), partial(self._size, connection, table)
+        reader = self._reader(connection, target.declared)
+        return split.ranges(connection, target, pieces, walk, size, reader, looks=looks)
 
     def deleter(self, target: Target, span: KeyRange, cursor: str | None) -> Deleter:
         table = target.declared.table
@@ -601,6 +619,7 @@ class MysqlEngine(Engine):
                 droppable=partial(self._droppable, target),
                 rows=partial(self._row_deleter, target, span, cursor),
                 limits_statements=self.flavour.is_mariadb,
+                when_empty=target.declared.policy.row_by_row,
             )
         return self._row_deleter(target, span, cursor)
 
@@ -625,18 +644,24 @@ class MysqlEngine(Engine):
             require(table, can_be_told)
         with self.connection() as connection:
             walk = self._walk(connection, table)
+            skips_locked = table.storage != myrocks.ENGINE
             plan = TaskSql(
                 source=source(table.name),
                 key=walk,
                 condition=target.condition.sql,
                 of_the_row=target.condition.of_the_row,
                 surplus=condition.lasting_surplus(target.declared, is_mariadb=self.flavour.is_mariadb),
-                action=archive.action(connection, target.declared, target.job),
+                action=archive.action(
+                    connection,
+                    target.declared,
+                    target.job,
+                    skips_locked=skips_locked and self.flavour.can_refuse_to_wait,
+                ),
                 comment=f"/* lapse ttl {''.join(filter(str.isalnum, table.name.name))} */",
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
                 refuses_to_wait=self.flavour.can_refuse_to_wait,
-                skips_locked=inspect.storage_engine(connection, table.name) != myrocks.ENGINE,
+                skips_locked=skips_locked,
                 locks_first=self.flavour.is_tidb,
                 rows_per_row=references.rows_per_row(connection, table),
                 pinned=walk.pinned(table.name.name) if self.flavour.picks_before_it_deletes else "",
@@ -652,6 +677,7 @@ class MysqlEngine(Engine):
             confirm = archive.confirmation(connection, target.declared)
             watch = self._watch(connection, target, walk)
             reader = self._reader(connection, target.declared)
+            quiet = tidb_locks.quiet(connection, table, self._threads) if self.flavour.is_tidb else None
         how: dict[str, Any] = {
             "connect": connect,
             "connect_freely": freely,
@@ -662,6 +688,7 @@ class MysqlEngine(Engine):
             "confirm": confirm,
             "noter": None if target.secret is None else Noter(secret=target.secret, walk=walk),
             "reader": reader,
+            "quiet": quiet,
         }
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
@@ -683,6 +710,14 @@ class MysqlEngine(Engine):
             self._last_walk = table, walk
         assert walk is not None
         return walk
+
+    def _size(self, connection: Connection, table: Table) -> Footprint:
+        """As the server thinks: what a plan has asked when it counted the rows."""
+        known, size = self._last_size
+        if known is not table:
+            size = paths.footprint(connection, table.name)
+            self._last_size = table, size
+        return size
 
     def _refuse_unlogged_archive(self, declared: BoundPolicy) -> None:
         if declared.policy.archive is not None and not self._options.binlog:

@@ -27,8 +27,9 @@ _AWAY = frozenset(
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 3118, 3159, 2026, 2059, 2061})
 _LOCK_WAIT = 1205
 _LOCKED = frozenset({_LOCK_WAIT, 3572})
-_RETRYABLE = frozenset({1020, 1197, 1206, 1213, 1412, 1613, 1614, 1637, 1684, 3058, 3101})
-"""Deadlocks, a full binlog cache, a table that is being altered, a conflict with another Galera node."""
+_RETRYABLE = frozenset({1020, 1197, 1206, 1213, 1412, 1467, 1613, 1614, 1637, 1684, 3058, 3101})
+"""Deadlocks, a full binlog cache, AUTO_INCREMENT numbers that a statement of another session takes, a table that is
+being altered, a conflict with another Galera node."""
 _RETRYABLE_ON_TIDB = frozenset({8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9007})
 """Conflicts between transactions, a schema that has changed, and servers of the cluster that are busy."""
 _TRIED_ENOUGH = "pessimistic lock retry limit reached"

@@ -136,7 +136,8 @@ def _table(
 ) -> Table:
     schema, table = row["schema"], row["name"]
     found, shape = _indexes(indexes), tuple(_column(each) for each in columns)
-    if str(row["engine"]).upper() == myrocks.ENGINE and (hidden := myrocks.implicit_column(row["comment"])):
+    storage = str(row["engine"] or "").upper()
+    if storage == myrocks.ENGINE and (hidden := myrocks.implicit_column(row["comment"])):
         shape = (*shape, hidden)
     return Table(
         name=TableName(table, None if schema == own else schema),
@@ -148,6 +149,7 @@ def _table(
         referenced_by=references,
         comment=row["comment"] or None,
         partitions=tuple(str(each["name"]) for each in partitions),
+        storage=storage,
     )
 
 
@@ -177,9 +179,10 @@ def full_name(connection: Connection, name: TableName) -> TableName:
 def _is_hidden(connection: Connection, schema: str, table: str) -> bool:
     """Does this session have a temporary table of that name? Statements then mean that one.
 
-    The information schema does not say so: it knows the other only, or has rows for both.
+    The information schema does not say so: it knows the other only, or has rows for both. A session of Lapse's own has
+    none.
     """
-    if schema.lower() in _SYSTEM_SCHEMAS:
+    if is_own(connection) or schema.lower() in _SYSTEM_SCHEMAS:
         return False
     row = connection.exec_driver_sql(f"/* lapse */ SHOW CREATE TABLE {qualified(TableName(table, schema))}").one()
     return text(row[1]).startswith("CREATE TEMPORARY")

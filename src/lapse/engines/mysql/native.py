@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 
 from sqlalchemy import Connection
@@ -51,7 +52,7 @@ class MyRocks(Native):
         self._atomic = atomic
 
     def is_available(self, connection: Connection, table: Table) -> bool:
-        return inspect.storage_engine(connection, table.name) == myrocks.ENGINE
+        return table.storage == myrocks.ENGINE
 
     def serves(self, connection: Connection, table: Table) -> bool:
         return bool(myrocks.ttl_items(table.comment)) and self.is_available(connection, table)
@@ -230,7 +231,7 @@ class NativeMysqlEngine(NativeFirst, MysqlEngine):
             return self.native.privileges(connection)
         return privileges.lacking_on_tidb(connection, declared.table.name)
 
-    def incarnation(self, connection: Connection) -> str:
+    def incarnation(self, connection: Connection) -> tuple[str, datetime]:
         """All servers of all clusters have one name there, and a cluster has many: the catalog tells them apart."""
         return tidb_jobs.incarnation(connection) if self.flavour.is_tidb else super().incarnation(connection)
 

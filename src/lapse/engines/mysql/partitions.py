@@ -64,6 +64,14 @@ def whole_range_expired(
     return connection.exec_driver_sql(alive).first() is None
 
 
+def is_empty(connection: Connection, name: TableName, *, seconds: float | None = None) -> bool:
+    """Has the partition no row at all? With `seconds`, which bound it, rows that another session has not committed yet
+    count as well."""
+    hint = f" /*+ MAX_EXECUTION_TIME({int(seconds * 1000)}) */" if seconds else ""
+    lock = " LOCK IN SHARE MODE" if seconds else ""
+    return connection.exec_driver_sql(f"SELECT{hint} 1 FROM {source(name)} LIMIT 1{lock}").first() is None
+
+
 def why_not(connection: Connection, name: TableName) -> str | None:
     """Why no partition of this table is dropped, whatever its range."""
     if inspect.has_triggers(connection, name):
@@ -104,7 +112,8 @@ class PartitionDropper(Deleter):
 
     Between planning and this step the partition may have been given other bounds, or the table a trigger. So the
     question is asked again with the table locked, and the drop happens under the same lock. Where the answer is no,
-    `rows` makes the deleter that looks at each row.
+    `rows` makes the deleter that looks at each row. A partition is dropped `when_empty` where each row is needed when
+    it goes.
     """
 
     def __init__(
@@ -116,6 +125,7 @@ class PartitionDropper(Deleter):
         droppable: Callable[[Connection], bool],
         rows: Callable[[], Deleter],
         limits_statements: bool,
+        when_empty: bool = False,
     ) -> None:
         """`limits_statements`: does the server know `max_statement_time`?"""
         self._name = name
@@ -124,6 +134,7 @@ class PartitionDropper(Deleter):
         self._droppable = droppable
         self._rows = rows
         self._limits_statements = limits_statements
+        self._when_empty = when_empty
         self._deleter: Deleter | None = None
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
@@ -156,6 +167,8 @@ class PartitionDropper(Deleter):
         with self._connect() as locked, self._connect() as catalog:
             # Counted before the lock: it may take a while.
             rows = int(locked.exec_driver_sql(f"SELECT count(*) FROM {source(self._name)}").scalar_one())
+            if rows and self._when_empty:
+                return None
             with self._locked(locked, whole):
                 if not self._may_drop(locked):
                     return None
@@ -196,7 +209,9 @@ class PartitionDropper(Deleter):
         """Unless it takes too long to find out, which would make other sessions wait."""
         try:
             self._limit(connection, CHECK_SECONDS)
-            return self._droppable(connection)
+            if not self._droppable(connection):
+                return False
+            return not self._when_empty or is_empty(connection, self._name, seconds=CHECK_SECONDS)
         except DBAPIError as error:
             if error.orig is None or error.orig.args[0] not in _TOO_LONG:
                 raise

@@ -27,10 +27,12 @@ def choose(connection: Connection, declared: BoundPolicy, compiled: shared.Condi
     table = declared.table
     block_guess(declared, zones.in_doubt(connection, declared))
     found = condition.own(compiled)
-    follows = declared.policy.archive is not None or declared.policy.ledger_keys
-    drops = declared.policy.partition_drop and not follows
-    if drops and partitions.whole_range_expired(connection, declared, found):
-        return Path(kind=PathKind.PARTITION, evidence=f"partition {table.name.partition}: its whole range has expired")
+    if declared.policy.partition_drop and partitions.whole_range_expired(connection, declared, found):
+        evidence = f"partition {table.name.partition}: its whole range has expired"
+        if not declared.policy.row_by_row:
+            return Path(kind=PathKind.PARTITION, evidence=evidence)
+        if partitions.is_empty(connection, table.name):
+            return Path(kind=PathKind.PARTITION, evidence=f"{evidence}, and it is empty")
     order = "primary key order" if table.key == table.primary_key else _other_order(table)
     index = expiry_index(table, found.column.name) if found.column else None
     if index is None:
@@ -56,12 +58,13 @@ def expiry_index(table: Table, column: str) -> Index | None:
 
 
 def estimate_rows(connection: Connection, name: TableName) -> int:
-    if name.partition is None:
-        sql = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
-        rows = connection.exec_driver_sql(f"{sql} AND TABLE_NAME = %s", (name.schema, name.name)).scalar()
-    else:
-        rows = statistic(connection, name, "TABLE_ROWS")
-    return int(rows or 0)
+    return footprint(connection, name).rows or 0
+
+
+def footprint(connection: Connection, name: TableName) -> Footprint:
+    """Of a table, or of one of its partitions."""
+    found = statistics(connection, name, "TABLE_ROWS, DATA_LENGTH + INDEX_LENGTH") or (None, None)
+    return Footprint(rows=_whole(found[0]), bytes=_whole(found[1]))
 
 
 def footprints(connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
@@ -96,21 +99,16 @@ def _count_up_to(connection: Connection, name: TableName, index: Index, found: C
 
 
 def table_bytes(connection: Connection, name: TableName) -> int | None:
-    size = statistic(connection, name, "DATA_LENGTH + INDEX_LENGTH")
-    return None if size is None else int(size)
+    return footprint(connection, name).bytes
 
 
-def statistic(connection: Connection, name: TableName, expression: str) -> Any:
+def statistics(connection: Connection, name: TableName, expressions: str) -> Sequence[Any] | None:
     """Of the server's statistics about a partition, or a table without any."""
-    if name.partition is None:
-        return connection.exec_driver_sql(
-            f"SELECT {expression} FROM information_schema.TABLES"
-            " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s",
-            (name.schema, name.name),
-        ).scalar()
+    view, of_partition = "TABLES", ""
+    if name.partition is not None:
+        view, of_partition = "PARTITIONS", " AND %(partition)s IN (PARTITION_NAME, SUBPARTITION_NAME)"
     return connection.exec_driver_sql(
-        f"SELECT {expression} FROM information_schema.PARTITIONS"
-        " WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
-        " AND (%s IS NULL OR %s IN (PARTITION_NAME, SUBPARTITION_NAME)) LIMIT 1",
-        (name.schema, name.name, name.partition, name.partition),
-    ).scalar()
+        f"SELECT {expressions} FROM information_schema.{view}"
+        f" WHERE TABLE_SCHEMA = coalesce(%(schema)s, DATABASE()) AND TABLE_NAME = %(name)s{of_partition} LIMIT 1",
+        {"schema": name.schema, "name": name.name, "partition": name.partition},
+    ).first()

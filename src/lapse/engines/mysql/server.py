@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import monotonic
 
 from sqlalchemy import Connection
@@ -21,7 +23,7 @@ REBUILD = (OPTIMIZE, "alter_table", "truncate", "create_index", "drop_index")
 """Statements after which a table has another number and is still the same."""
 _KINDS = tuple(dict.fromkeys((*REPLACE, *REBUILD)))
 _COUNTERS = tuple(f"com_{kind}" for kind in _KINDS)
-_IDENTITY = "lapse_server"
+_IDENTITY, _STARTED = "lapse_server", "lapse_server_started"
 SAME_SERVER_SECONDS = 1.0
 """A proxy may send a connection's statements to another server after a failover, and not so soon."""
 
@@ -38,20 +40,24 @@ def identity(connection: Connection) -> str:
     return str(known)
 
 
-def incarnation(connection: Connection) -> str:
-    """One running server and database. The nodes of a Galera cluster are one."""
+def incarnation(connection: Connection) -> tuple[str, datetime]:
+    """One running server and database, and the server's time. The nodes of a Galera cluster are one."""
     own = inspect.current_database(connection)
-    started, found = _status(connection, ["wsrep_cluster_state_uuid"])
-    cluster = found.get("wsrep_cluster_state_uuid", "")
-    return f"{cluster}/{own}" if cluster.strip("-0") else f"{identity(connection)}/{started}/{own}"
+    status = _status(connection, ["wsrep_cluster_state_uuid"])
+    cluster = status.values.get("wsrep_cluster_state_uuid", "")
+    named = f"{cluster}/{own}" if cluster.strip("-0") else f"{identity(connection)}/{status.started}/{own}"
+    return named, status.now
 
 
 def history(connection: Connection) -> tuple[int, Mapping[str, int]]:
     """Since which second of the epoch the server runs, exactly, and how many statements of a kind it has executed."""
-    if not _is_mariadb(connection):
-        return _status(connection)[0], executed(connection)
-    started, found = _status(connection, _COUNTERS)
-    return started, _executed(found)
+    if _is_mariadb(connection):
+        status = _status(connection, _COUNTERS)
+        return status.started, _executed(status.values)
+    started, until = connection.info.get(_STARTED, (0, 0.0))
+    if monotonic() > until:
+        started = _status(connection).started
+    return started, executed(connection)
 
 
 def executed(connection: Connection) -> dict[str, int]:
@@ -65,16 +71,27 @@ def _executed(found: Mapping[str, str]) -> dict[str, int]:
     return {kind: int(found.get(f"com_{kind}", 0)) for kind in _KINDS}
 
 
-def _status(connection: Connection, names: Sequence[str] = ()) -> tuple[int, dict[str, str]]:
-    """Since which second of the epoch the server runs, and what is called by these names in lower case."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Status:
+    """Since which second of the epoch the server runs, its time, and its counters by their names in lower case."""
+
+    started: int
+    now: datetime
+    values: Mapping[str, str]
+
+
+def _status(connection: Connection, names: Sequence[str] = ()) -> _Status:
     view = "information_schema.GLOBAL_STATUS" if _is_mariadb(connection) else "performance_schema.global_status"
     listed = ", ".join(f"'{name}'" for name in ("uptime", *names))
     # The time of a statement and the uptime are read from one clock in one statement.
     rows = connection.exec_driver_sql(
-        f"SELECT VARIABLE_NAME, VARIABLE_VALUE, unix_timestamp(now()) FROM {view} WHERE VARIABLE_NAME IN ({listed})"
+        "SELECT VARIABLE_NAME, VARIABLE_VALUE, unix_timestamp(now()), utc_timestamp(6)"
+        f" FROM {view} WHERE VARIABLE_NAME IN ({listed})"
     ).all()
-    found = {inspect.text(row[0]).lower(): inspect.text(row[1]) for row in rows}
-    return (int(rows[0][2]) - int(found["uptime"]) if "uptime" in found else 0), found
+    values = {inspect.text(row[0]).lower(): inspect.text(row[1]) for row in rows}
+    started = int(rows[0][2]) - int(values["uptime"]) if "uptime" in values else 0
+    connection.info[_STARTED] = started, monotonic() + SAME_SERVER_SECONDS
+    return _Status(started=started, now=rows[0][3].replace(tzinfo=UTC), values=values)
 
 
 def stamps_hidden_columns(connection: Connection) -> bool:

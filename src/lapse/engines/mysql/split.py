@@ -1,9 +1,9 @@
 """Ranges of the key that together hold every row there is now: a job's tasks.
 
 A table is cut where its key begins with a whole number or a moment; any other is one range. No row is read for it but
-the first and the last of a stretch that is cut. Between them bounds are computed, which need not be keys that exist;
-how many rows lie between two bounds the server guesses from its index. The heaviest stretch is cut again, so that gaps
-and outliers do no harm.
+the first and the last of a stretch that is cut. Between them bounds are computed, which need not be keys that exist.
+Where a number stands for a row nearly every time, that is all. Elsewhere the server guesses from its index how many
+rows lie between two bounds, and the heaviest stretch is cut again, so that gaps and outliers do no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.engines.base import Target
+from lapse.engines.base import Footprint, Target
 from lapse.engines.mysql import keys, paths
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.names import source
@@ -57,27 +57,27 @@ def ranges(
     target: Target,
     pieces: int,
     walk: Callable[[], Walk],
+    size: Callable[[], Footprint],
     reader: Reader | None = None,
     *,
     looks: bool = True,
 ) -> list[KeyRange]:
-    """`walk` is the way along the table's key, asked for only where it is needed; `reader` looks on a replica."""
+    """`walk` is the way along the table's key and `size` what the server thinks of it, asked for only where they are
+    needed; `reader` looks on a replica."""
     if isinstance(target.declared.expression, Null):
         return []
     if target.path.kind is not PathKind.PHYSICAL:
         return [KeyRange()]
-    if looks and _finds_nothing(connection, target, reader):
+    if looks and _finds_nothing(connection, target, size().bytes, reader):
         return []
-    return key_ranges(connection, target.declared.table.name, walk(), pieces)
+    return key_ranges(connection, target.declared.table.name, walk(), pieces, rows=size().rows)
 
 
-def _finds_nothing(connection: Connection, target: Target, reader: Reader | None) -> bool:
+def _finds_nothing(connection: Connection, target: Target, size: int | None, reader: Reader | None) -> bool:
     """Has nothing expired in this small table? Read without a lock."""
-    name = target.declared.table.name
-    size = paths.table_bytes(connection, name)
     if size is None or not target.fits_one_scan(size):
         return False
-    sql = f"SELECT 1 FROM {source(name)} WHERE {target.condition.sql} LIMIT 1"
+    sql = f"SELECT 1 FROM {source(target.declared.table.name)} WHERE {target.condition.sql} LIMIT 1"
 
     def look(session: Connection) -> bool:
         return session.exec_driver_sql(sql).first() is None
@@ -85,14 +85,19 @@ def _finds_nothing(connection: Connection, target: Target, reader: Reader | None
     return look(connection) if reader is None else reader.ask(connection, look)
 
 
-def key_ranges(connection: Connection, table: TableName, walk: Walk, pieces: int) -> list[KeyRange]:
-    """The last range ends at the last key there is, so rows that come later do not keep the job going."""
+def key_ranges(
+    connection: Connection, table: TableName, walk: Walk, pieces: int, rows: int | None = None
+) -> list[KeyRange]:
+    """The last range ends at the last key there is, so rows that come later do not keep the job going. The server
+    thinks that there are so many `rows`."""
     cutter = Cutter(connection, table, walk)
     last = cutter.last(Stretch())
     if last is None:
         return []
-    starts = [each.start for each in cutter.stretches(pieces)]
-    bounds = [keys.encode(start) for start in starts if start is not None]
+    starts = cutter.even_starts(last, pieces, rows or 0)
+    if starts is None:
+        starts = [each.start for each in cutter.stretches(pieces) if each.start is not None]
+    bounds = [keys.encode(start) for start in starts]
     edges = [None, *bounds, INCLUSIVE + keys.encode(last)]
     return [KeyRange(start=start, end=end) for start, end in pairwise(edges)]
 
@@ -105,6 +110,17 @@ class Cutter:
         self._source = source(table)
         self._table = table
         self._walk = walk
+
+    def even_starts(self, last: Key, pieces: int, rows: int) -> list[Key] | None:
+        """Where pieces begin after the first one, if the key is a number and most of its numbers are rows: then no
+        piece can hold many more than its share, and nothing has to be guessed. None where that is not so."""
+        form, *more = [part.form for part in self._walk.parts]
+        if pieces == 1 or more or form is not Form.NUMBER:
+            return None
+        first = self._end(Stretch(), self._walk.order)
+        if first is None or UNEVEN * rows < abs(int(last[0]) - int(first[0])):
+            return None
+        return [(bound,) for bound in between(form, first[0], last[0], pieces)[:-1]]
 
     def stretches(self, pieces: int) -> list[Stretch]:
         """At most `pieces` stretches of about as many rows each, in the order of the index: together, the table."""
@@ -145,7 +161,8 @@ class Cutter:
 
     @cached_property
     def _counted_rows(self) -> float:
-        rows_per_page = paths.statistic(self._connection, self._table, "TABLE_ROWS * @@innodb_page_size / DATA_LENGTH")
+        per_page = "TABLE_ROWS * @@innodb_page_size / DATA_LENGTH"
+        (rows_per_page,) = paths.statistics(self._connection, self._table, per_page) or (None,)
         return COUNTED_PAGES * float(rows_per_page or 0)
 
     def _cut(self, stretch: Stretch, count: int) -> list[Stretch]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -24,6 +26,7 @@ from lapse.errors import Blocked, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.table import Table, TableName
 
+Columns = Sequence[Sequence[object]]
 _NUMBER = "table"
 """In the text that the catalog keeps, beside what `Armed` has: TiDB's number of the table."""
 _COUNTERS = re.compile(r" AUTO_INCREMENT=\d+| /\*T!\[auto_rand_base\] AUTO_RANDOM_BASE=\d+ \*/")
@@ -34,7 +37,8 @@ def arm(connection: Connection, declared: BoundPolicy) -> str:
     table = declared.table
     rules = [rule.column for rule in declared.policy.partitions if rule.column is not None]
     number = tidb_jobs.table_id(connection, table.name)
-    return _text(connection, table, [*declared.columns_read, *rules], number)
+    found = armed.columns(connection, table.name, [*declared.columns_read, *rules])
+    return _text(table, found, _witnesses(connection, table, found), number)
 
 
 def is_own(text: str) -> bool:
@@ -42,11 +46,11 @@ def is_own(text: str) -> bool:
     return Armed.read(text) is not None
 
 
-def check(connection: Connection, table: Table, text: str) -> str:
-    """The text to keep; raises Blocked."""
+def check(connection: Connection, table: Table, text: str, *, renews: bool = True) -> str:
+    """The text to keep; raises Blocked. It `renews` the rows that the table is known by."""
     then, name = Armed.read(text), table.name.whole
     assert then is not None
-    number = tidb_jobs.table_id(connection, name)
+    number, enabled, _ = _asked(connection, name)
     if number != json.loads(text)[_NUMBER]:
         raise Blocked(
             BlockCode.TABLE_REPLACED,
@@ -54,11 +58,12 @@ def check(connection: Connection, table: Table, text: str) -> str:
             " its name",
             hint=f"check that the policy is meant for it, then: lapse resume URL {name}",
         )
-    if not tidb_jobs.is_switched_on(connection):
+    if not enabled:
         raise _switched_off()
-    armed.refuse_other_columns(connection, table, then, armed.columns(connection, name, then.names))
+    found = armed.columns(connection, name, then.names)
+    armed.refuse_other_columns(connection, table, then, found)
     refuse_ttl(connection, name)
-    return _text(connection, table, then.names, number)
+    return _text(table, found, _witnesses(connection, table, found) if renews else then.rows, number)
 
 
 def _switched_off() -> Blocked:
@@ -66,11 +71,22 @@ def _switched_off() -> Blocked:
     return Blocked(BlockCode.PARTS_MISSING, "tidb_ttl_job_enable is OFF", hint="SET GLOBAL tidb_ttl_job_enable = ON")
 
 
-def _text(connection: Connection, table: Table, names: list[str], number: int | None) -> str:
-    found = armed.columns(connection, table.name, names)
-    rows = armed.witnesses(connection, table, found, armed.key_walk(connection, table))
-    known = Armed(columns=found, key=table.key, rows=rows, looks={})
+def _text(table: Table, columns: Columns, rows: Mapping[str, str], number: int | None) -> str:
+    known = Armed(columns=columns, key=table.key, rows=rows, looks={})
     return json.dumps({**asdict(known), _NUMBER: number})
+
+
+def _witnesses(connection: Connection, table: Table, columns: Columns) -> Mapping[str, str]:
+    return armed.witnesses(connection, table, columns, armed.key_walk(connection, table))
+
+
+def _asked(connection: Connection, name: TableName, more: str = "NULL") -> Sequence[Any]:
+    """The table's number, whether TTL is switched on for the cluster, and `more`, in one statement."""
+    return connection.exec_driver_sql(
+        "SELECT (SELECT TIDB_TABLE_ID FROM information_schema.TABLES WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
+        f" AND TABLE_NAME = %s), @@global.tidb_ttl_job_enable, {more}",
+        (name.schema, name.name),
+    ).one()
 
 
 def refuse_ttl(connection: Connection, name: TableName) -> None:
@@ -107,11 +123,7 @@ class Watch:
 
     def confirm(self, connection: Connection) -> None:
         """Raises Changed, or Blocked."""
-        number, enabled, *zone = connection.exec_driver_sql(
-            "SELECT (SELECT TIDB_TABLE_ID FROM information_schema.TABLES WHERE TABLE_SCHEMA = coalesce(%s, DATABASE())"
-            f" AND TABLE_NAME = %s), @@global.tidb_ttl_job_enable, {zones.COLUMNS}",
-            (self._name.schema, self._name.name),
-        ).one()
+        number, enabled, *zone = _asked(connection, self._name, zones.COLUMNS)
         if not enabled:
             raise _switched_off()
         block_guess(self._declared, zones.told(self._declared, zone))
@@ -126,7 +138,7 @@ class Watch:
         """Outside of a batch. What is altered between its two looks does not fit together: the next batch notices."""
         self._shape = _shape(connection, self._name)
         if self._text:
-            self._text = check(connection, table, self._text)
+            self._text = check(connection, table, self._text, renews=False)
 
 
 def _shape(connection: Connection, name: TableName) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -43,14 +43,15 @@ def table_id(connection: Connection, name: TableName) -> int | None:
     return None if found is None else int(found)
 
 
-def incarnation(connection: Connection) -> str:
-    """A catalog that was restored has another number and another time."""
+def incarnation(connection: Connection) -> tuple[str, datetime]:
+    """A catalog that was restored has another number and another time. With it, the server's time."""
     row = connection.exec_driver_sql(
-        "SELECT DATABASE(), TIDB_TABLE_ID, CREATE_TIME FROM information_schema.TABLES"
+        "SELECT utc_timestamp(6), DATABASE(), TIDB_TABLE_ID, CREATE_TIME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
         (CATALOG_TABLE.name,),
     ).first()
-    return "/".join(map(str, row)) if row is not None else ""
+    now, *named = row or (connection.exec_driver_sql("SELECT utc_timestamp(6)").scalar_one(),)
+    return "/".join(map(str, named)), now.replace(tzinfo=UTC)
 
 
 def newest(connection: Connection, table: int) -> NativeJob | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from lapse.engines import archive
 from lapse.engines.archive import ArchiveShape, archive_of
@@ -25,7 +26,7 @@ from lapse.model.table import TableName
 
 _CASCADING = "'{c,n,d}'::pg_catalog.\"char\"[]"
 NUMBERS_AT_ONCE = 100
-_UNIQUE_VIOLATION = "23505"
+_UNIQUE_VIOLATION, _CHECK_VIOLATION = "23505", "23514"
 _MANAGED_TYPE = "timestamp with time zone"
 _OWN = {SEQUENCE: "bigint", JOB: "bigint", ARCHIVED_AT: "timestamp with time zone"}
 
@@ -188,11 +189,18 @@ def _names(name: TableName, table: TableName) -> dict[str, object]:
 
 # Restoring
 
+
+def _constraint(error: DBAPIError) -> str | None:
+    """That of a CHECK has a name; where no partition takes a row, the server names none."""
+    return getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+
+
 DIALECT = Dialect(
     quote=quote,
     relation=relation,
     instant=lambda at: f"{literal(at.astimezone(UTC).isoformat())}::pg_catalog.timestamptz",
     is_duplicate=lambda error: sqlstate(error.orig) == _UNIQUE_VIOLATION,
+    lacks_partition=lambda error: sqlstate(error.orig) == _CHECK_VIOLATION and _constraint(error) is None,
     overriding=" OVERRIDING SYSTEM VALUE",
     lock=" FOR UPDATE",
 )

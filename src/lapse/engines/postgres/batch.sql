@@ -97,7 +97,7 @@ BEGIN
                     ' FROM (SELECT %L::%s AS %s) lapse_row', expiry, moment, bound, kind, key) INTO STRICT result;
             END IF;
         END LOOP;
-        IF op OPERATOR(pg_catalog.=) 'may drop' OR result OPERATOR(pg_catalog.=) 'false'::pg_catalog.jsonb THEN
+{empty}        IF op OPERATOR(pg_catalog.=) 'may drop' OR result OPERATOR(pg_catalog.=) 'false'::pg_catalog.jsonb THEN
             RETURN result;
         END IF;
         SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) INTO template
@@ -114,7 +114,7 @@ BEGIN
         IF listed IS DISTINCT FROM target THEN
             RAISE EXCEPTION USING ERRCODE = 'LT001', MESSAGE = 'another partition has the name of this one';
         END IF;
-        EXECUTE pg_catalog.format('DROP TABLE %s', target);
+{emptied}        EXECUTE pg_catalog.format('DROP TABLE %s', target);
         RETURN pg_catalog.jsonb_build_object('count', gone, 'deleted', gone);
     END IF;
 

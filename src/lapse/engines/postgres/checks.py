@@ -102,9 +102,9 @@ def _partition_notices(connection: Connection, declared: BoundPolicy, heirs: Col
         if rule.partition not in known
     ]
     if policy.partition_drop and policy.archive is not None:
-        notices.append("rows are archived one by one, so partitions are emptied and not dropped")
+        notices.append("rows are archived one by one, so partitions are emptied first, and dropped by a later run")
     if policy.partition_drop and policy.ledger_keys:
-        notices.append("keys are recorded row by row, so partitions are emptied and not dropped")
+        notices.append("keys are recorded row by row, so partitions are emptied first, and dropped by a later run")
     if policy.partition_drop and table.referenced_by:
         notices.append("foreign keys point at the table, so partitions are emptied row by row and not dropped")
     return notices

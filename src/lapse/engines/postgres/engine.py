@@ -139,6 +139,7 @@ class PostgresEngine(Engine):
         rows_per_task=500_000,
         client_requests=True,
         describes_together=True,
+        counts_inserts=True,
     )
 
     def __init__(self, url: URL, clock: Clock | None = None) -> None:

@@ -254,6 +254,7 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
     moves = declared.policy.archive is not None
     job = "%7$s" if moves else ""
     sweep = _delete(f"ctid {_op('>=')} %3$L::{_TID} AND {ROW}.ctid {_op('<')} %4$L::{_TID}")
+    drops = declared.policy.partition_drop and declared.is_time_alone
     keyed = declared.policy.ledger_keys
     hashes = ledger_keys.packed(declared) if keyed else ""
     beside = ledger_keys.beside(declared, found.schema, found.table) if keyed else ""
@@ -292,8 +293,22 @@ def source(declared: BoundPolicy, found: ArmedTable) -> str:
         judged=_judged(declared),
         unjudged=" AND FALSE" if declared.policy.keep_last else "",
         unswept=" AND FALSE" if declared.policy.keep_last else "",
-        drops="true" if declared.policy.partition_drop and declared.is_time_alone and not (moves or keyed) else "false",
+        drops="true" if drops else "false",
+        empty=_text("empty.sql") if drops and declared.policy.row_by_row else "",
+        emptied=_EMPTIED if drops and declared.policy.row_by_row else "",
     )
+
+
+_EMPTIED = """\
+        -- Counted again where no other session can write to it any more, and every row that was committed is seen.
+        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
+        EXECUTE pg_catalog.format('SELECT pg_catalog.count(*) FROM ONLY %s', target) INTO STRICT gone;
+        IF gone OPERATOR(pg_catalog.<>) 0 OR pg_catalog.row_security_active(part) THEN
+            RAISE EXCEPTION USING ERRCODE = '2BP01',
+                MESSAGE = pg_catalog.format('%s has %s rows, which are to go one by one', target, gone);
+        END IF;
+"""
+"""Before the DROP, where each row is needed when it goes; see `empty.sql`."""
 
 
 def _returned(declared: BoundPolicy) -> str:

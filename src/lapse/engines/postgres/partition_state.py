@@ -17,6 +17,11 @@ from lapse.engines.values import Stray
 from lapse.errors import Drift
 from lapse.model.table import TableName
 
+_IS_SECURED = """
+    SELECT c.relrowsecurity AND c.relforcerowsecurity AND NOT (o.rolsuper OR o.rolbypassrls)
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+     WHERE c.oid = pg_catalog.to_regclass(%(leaf)s)"""
+
 _TABLE = f"{CATALOG_SCHEMA}.lapse_leaving"
 _POLICY = f"{CATALOG_SCHEMA}.lapse_policy"
 
@@ -128,6 +133,11 @@ def find(connection: Connection, leaf: TableName) -> PartitionState | None:
             detachment=known[0] if known else None,
         )
     return None
+
+
+def is_secured(connection: Connection, leaf: str) -> bool:
+    """Does row security apply to the owner of a table, so that rows may be there that no query of theirs finds?"""
+    return bool(connection.exec_driver_sql(_IS_SECURED, {"leaf": leaf}).scalar())
 
 
 def begin(connection: Connection, state: PartitionState, table: TableName) -> None:

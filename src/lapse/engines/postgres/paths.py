@@ -111,7 +111,11 @@ def choose_path(connection: Connection, declared: BoundPolicy, cutoff: datetime,
         return Path(kind=PathKind.PHYSICAL, evidence=evidence, finds_nothing=True)
     if _may_drop(declared, found) and partitions.has_expired(connection, spans, found):
         evidence = f"every row of {table.name.partition} is older than {found.threshold}"
-        return Path(kind=PathKind.PARTITION, evidence=evidence)
+        if not declared.policy.row_by_row:
+            return Path(kind=PathKind.PARTITION, evidence=evidence)
+        if _is_empty(connection, declared, cutoff):
+            evidence = f"{table.name.partition} is empty, and all of its range is older than {found.threshold}"
+            return Path(kind=PathKind.PARTITION, evidence=evidence)
     index = table.index_on(found.column) if found.column else None
     if index is None:
         return _without_index(table, found.column)
@@ -173,9 +177,20 @@ def _may_drop(declared: BoundPolicy, found: Condition) -> bool:
     """A leaf that foreign keys point at is emptied row by row, so that they are obeyed; and one of which some rows may
     stay, whatever their time."""
     table = declared.table
-    if not declared.policy.partition_drop or declared.policy.archive is not None or declared.policy.ledger_keys:
+    if not declared.policy.partition_drop:
         return False
     return table.name.partition is not None and not table.referenced_by and found.is_time_alone
+
+
+def _is_empty(connection: Connection, declared: BoundPolicy, cutoff: datetime) -> bool:
+    """As far as is seen soon, and without a lock: the drop asks again."""
+    if partition_state.is_secured(connection, relation(own_name(declared.table.name))):
+        return False
+    # Most leaves that are not empty say so with their first row.
+    if within(connection, PROBE_MS, declared, [cutoff], Read.ANY) is not None:
+        return False
+    totals = within(connection, PROBE_MS, declared, [cutoff], Read.TOTALS)
+    return totals is not TOO_LONG and int(totals[0]) == 0
 
 
 def _counted(connection: Connection, declared: BoundPolicy, cutoff: datetime) -> int:
