@@ -90,7 +90,8 @@ def _proof(engine: str, variant: str) -> Callable[[Records], float | None]:
         part = records.get(engine, {}).get("proof")
         if part is None:
             return None
-        return float(max(row["processor"] for row in part["found"] if row["variant"] == variant))
+        rows = [row for row in part["found"] if row["variant"] == variant and row["expired_percent"] == BASE_PERCENT]
+        return float(max(row["processor"] for row in rows))
 
     return measured
 
@@ -103,24 +104,29 @@ def _at_most(words: str, limit: float, measured: Callable[[Records], float | Non
     return Aim(words=words, limit=limit, unit=unit, at_most=True, measured=measured)
 
 
+AIMED_PERCENT = 10.0
+"""Of the rows, how many have expired where aims for archives hold: as in the other tables."""
+
+
 def _archiving(engine: str, contender: str, than: str = "Lapse") -> Callable[[Records], float | None]:
     def measured(records: Records) -> float | None:
-        rows = _rows(records, engine, "archive")
+        rows = _rows(records, engine, "archive", expired_percent=AIMED_PERCENT)
         return rows[than]["seconds"] / rows[contender]["seconds"] if rows.keys() >= {than, contender} else None
 
     return measured
 
 
+BASE_PERCENT = 10.0
 ARCHIVER = "pt-archiver bulk"
 TO_TABLE, TO_FILES = "Lapse to a table", "Lapse to Parquet files"
 AIMS = (
-    _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.0, _speed("postgres", "bigint", BASELINE)),
-    _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.0, _speed("postgres", "uuid", BASELINE)),
+    _at_least("PostgreSQL, bigint key: speed of one DELETE", 1.15, _speed("postgres", "bigint", BASELINE)),
+    _at_least("PostgreSQL, uuid key: speed of one DELETE", 1.15, _speed("postgres", "uuid", BASELINE)),
     _at_most("PostgreSQL: a batch, p95", 100, _hold("postgres", "bigint"), "ms"),
     _at_least("PostgreSQL, bigint key: speed of the references' loop", 3.0, _speed("postgres", "bigint", LOOP)),
     _at_least("PostgreSQL, uuid key: speed of the references' loop", 6.0, _speed("postgres", "uuid", LOOP)),
-    _at_least("MariaDB, bigint key: speed of one DELETE", 0.8, _speed("mariadb", "bigint", BASELINE)),
-    _at_least("MariaDB, uuid key: speed of one DELETE", 0.8, _speed("mariadb", "uuid", BASELINE)),
+    _at_least("MariaDB, bigint key: speed of one DELETE", 1.1, _speed("mariadb", "bigint", BASELINE)),
+    _at_least("MariaDB, uuid key: speed of one DELETE", 1.1, _speed("mariadb", "uuid", BASELINE)),
     _at_least("MariaDB, bigint key: speed of the references' loop", 2.0, _speed("mariadb", "bigint", LOOP)),
     _at_least("MariaDB, uuid key: speed of the references' loop", 2.0, _speed("mariadb", "uuid", LOOP)),
     _at_least("MariaDB: speed of pt-archiver with bulk deletes", 2.0, _speed("mariadb", "bigint", ARCHIVER)),
@@ -130,8 +136,8 @@ AIMS = (
         _faster("mysql", "busy", "Lapse", LOOP),
     ),
     _at_least("TiDB, Lapse's own job: speed of TiDB's own TTL", 2.0, _faster("tidb", "native", OWN, NATIVE)),
-    _at_least("SQLite: speed of one DELETE", 0.8, _speed("sqlite", "bigint", BASELINE)),
-    _at_most("SQLite: the write lock is held, p95", 20, _hold("sqlite", "bigint"), "ms"),
+    _at_least("SQLite: speed of one DELETE", 0.9, _speed("sqlite", "bigint", BASELINE)),
+    _at_most("SQLite: the write lock is held, p95", 15, _hold("sqlite", "bigint"), "ms"),
     *(
         _at_most(f"{name}: a run that finds nothing, time of a `count(*)`", 1.2, _idle(engine))
         for engine, name in NAMES.items()
@@ -142,16 +148,20 @@ AIMS = (
         for variant, words, limit in (("ten holds", "ten holds", 1.1), ("keys", "`ttl_ledger_keys`", 1.15))
     ),
     *(
-        _at_most(f"{NAMES[engine]}: an application's p99 beside `gentle`, of none", 1.5, _felt(engine))
+        _at_most(f"{NAMES[engine]}: an application's p99 beside `gentle`, of none", 1.4, _felt(engine))
         for engine in ("postgres", "mariadb")
     ),
     *(
-        _at_least(f"{name}: rows that move to {what}, speed of deleting alone", least, _archiving(engine, contender))
+        _at_least(
+            f"{name}, 10 % expired: rows that move to {what}, speed of deleting alone",
+            least,
+            _archiving(engine, contender),
+        )
         for engine, name in NAMES.items()
         for what, least, contender in (("an archive table", 0.5, TO_TABLE), ("Parquet files", 0.35, TO_FILES))
     ),
     *(
-        _at_least(f"MariaDB: speed of {rival}", 2.0, _archiving("mariadb", ours, rival))
+        _at_least(f"MariaDB, 10 % expired: speed of {rival}", 2.0, _archiving("mariadb", ours, rival))
         for ours, rival in ((TO_TABLE, "pt-archiver --dest"), (TO_FILES, "pt-archiver --file"))
     ),
 )

@@ -108,9 +108,9 @@ def _worked_off(db: Lapse, url: str, names: Sequence[str], workers: int) -> floa
             with db.catalog.reading() as connection:
                 ended = schema.job.select().where(job.job_id > before, job.finished_at.is_not(None))
                 rows = connection.execute(ended).mappings().all()
-            if len(rows) >= len(names):
+            # Where two workers meet at a table, the job of one may find the rows locked by the other and come again.
+            if sum(row["deleted"] for row in rows) >= EXPIRED * len(names):
                 break
-    assert sum(row["deleted"] for row in rows) == EXPIRED * len(names), "a table was not worked off"
     began, ended_at = min(row["created_at"] for row in rows), max(row["finished_at"] for row in rows)
     return float((ended_at - began).total_seconds())
 

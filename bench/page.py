@@ -218,19 +218,23 @@ def _grown(of: str, found: Sequence[Row], sizes: Sequence[int]) -> str:
 
 
 def _archive(engine: str, measured: Row) -> str:
-    found = measured["archive"]["found"]
-    plain = next(row for row in found if row["contender"] == "Lapse")
+    shapes = by_shape(measured["archive"]["found"])
+    return "\n\n".join([*map(_archive_table, shapes.values()), _under(measured["archive"])])
+
+
+def _archive_table(contenders: Mapping[str, Row]) -> str:
+    plain = contenders["Lapse"]
     rows = [
         [
-            row["contender"] if row is not plain else "Lapse, archiving nothing",
+            name if row is not plain else "Lapse, archiving nothing",
             f"{row['rows_per_second']:,}",
             _ratio(row, plain),
             "-" if row["archive_bytes"] is None else f"{row['archive_bytes'] / max(row['expired'], 1):.0f}",
         ]
-        for row in found
+        for name, row in contenders.items()
     ]
     header = ["way", "rows/s", "of deleting alone", "bytes per row in the archive"]
-    return f"{shape_words(plain['shape'])}:\n\n{table(header, rows)}\n\n{_under(measured['archive'])}"
+    return f"{shape_words(plain['shape'])}:\n\n{table(header, rows)}"
 
 
 def _cost(engine: str, measured: Row) -> str:
@@ -247,7 +251,11 @@ def _cost(engine: str, measured: Row) -> str:
 
 def _proof(engine: str, measured: Row) -> str:
     rows = [
-        [f"{row['variant']}, {row['key']} key", f"{row['seconds']:.2f}x", f"{row['processor']:.2f}x"]
+        [
+            f"{row['variant']}, {row['key']} key, {row['expired_percent']:g} % expired",
+            f"{row['seconds']:.2f}x",
+            f"{row['processor']:.2f}x",
+        ]
         for row in measured["proof"]["found"]
     ]
     header = ["a run with", "time, of one without", "processor time, Lapse and server"]
