@@ -267,6 +267,11 @@ def test_a_worker_without_a_right_on_the_table_finds_rows_there_too(servers: Ser
         assert h.db.doctor() is not None
         standby = Standby(backend.cluster, delay_seconds=0)
         try:
+            name = str(make_url(h.url).database)
+            with psycopg.connect(backend.cluster.url(name), autocommit=True) as client:
+                # A standby that has replayed no transaction yet cannot say how far it is behind.
+                client.execute("CREATE TABLE noise (n int)")
+                _catch_up(client, standby, name)
             url = f"{backend.worker_url(h.url)}?lapse_replicas=127.0.0.1:{standby.port}"
             with Lapse(url, clock=h.clock) as worker:
                 asked = _ask_standbys(worker)

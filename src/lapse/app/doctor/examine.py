@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ from lapse.errors import (
     DatabaseUnavailable,
     Drift,
     LapseError,
+    NotPermitted,
     Refused,
     Retryable,
     TableNotFound,
@@ -206,7 +208,7 @@ class Doctor:
         subject = str(stored.table)
         lacking = self._engine.privileges(connection, declared)
         try:
-            self._keeper.armed(connection, stored)
+            self._look_at(connection, stored)
         except Blocked as blocked:
             # An account that may not see a part cannot say that it is missing.
             is_blind = blocked.code == BlockCode.PARTS_MISSING and lacking and not repair
@@ -236,9 +238,15 @@ class Doctor:
     def _still_blocked(self, connection: Connection, stored: StoredPolicy) -> Iterator[Finding]:
         """After a repair, which the policy is armed with again."""
         try:
-            self._keeper.armed(connection, stored)
+            self._look_at(connection, stored)
         except Blocked as blocked:
             yield Finding(level=Level.PROBLEM, subject=str(stored.table), text=blocked.message, fix=blocked.hint)
+
+    def _look_at(self, connection: Connection, stored: StoredPolicy) -> None:
+        """Raises Blocked. What the table is known by now is written down, unless this account may only look."""
+        armed = self._keeper.armed(connection, stored)
+        with suppress(NotPermitted):
+            self._keeper.keep_armed(stored, armed)
 
     def _deleted_per_day(self, connection: Connection, stored: StoredPolicy) -> float:
         since = self._engine.now(connection) - timedelta(days=RATE_DAYS)
