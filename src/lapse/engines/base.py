@@ -108,7 +108,7 @@ class Engine(ABC):
     def connection(self) -> Iterator[Connection]:
         """A connection on which every statement commits by itself."""
         with self.errors(), self.database.connect() as connection:
-            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
@@ -126,7 +126,7 @@ class Engine(ABC):
 
     def user_connection(self) -> Connection:
         """A connection for the user's own statements, each of which commits by itself; close it."""
-        return self.user_database.connect().execution_options(isolation_level="AUTOCOMMIT")
+        return self.user_database.connect()
 
     @contextmanager
     def bookkeeping(self, connection: Connection) -> Iterator[None]:

@@ -39,18 +39,17 @@ def scratch_file() -> str:
 
 def open_for_users(path: Path) -> Engine:
     """Connections as SQLite makes them."""
-    return create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
+    return create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool, isolation_level="AUTOCOMMIT")
 
 
 def open_database(url: URL, path: Path, *, deleting: bool = False) -> Engine:
     unknown = set(url.query)
     if unknown:
         raise UnsupportedUrl(f"unknown parameters in the SQLite URL: {', '.join(sorted(unknown))}")
-    database = create_engine(URL.create("sqlite", database=str(path)))
+    database = create_engine(URL.create("sqlite", database=str(path)), isolation_level="AUTOCOMMIT")
 
     @event.listens_for(database, "connect")
     def _configure(raw: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
-        raw.isolation_level = None
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute(f"PRAGMA busy_timeout = {DELETE_MS if deleting else PATIENT_MS}")
         record.info["synchronous"] = raw.execute("PRAGMA synchronous").fetchone()[0]
