@@ -68,7 +68,8 @@ def why_not(node: Any, written: str) -> str:
     if kind == "Star":
         return "* is not allowed in an expression"
     if kind == "Alias":
-        return "expected one expression and nothing else"
+        # What `seen_at + 30 days` is taken for.
+        return "expected one expression and nothing else; durations are written INTERVAL '30 days'"
     return (
         f"function {name}() is not known"
         if written and "Func" in bases

@@ -136,6 +136,7 @@ def test_understood(text: str, expected: Node) -> None:
         ("a UNION SELECT 1", 9, "sub-queries"),
         ("count(*)", 1, "aggregates such as count"),
         ("a + max(b)", 5, "aggregates such as max"),
+        ("seen_at + 30 days", 14, "durations are written INTERVAL '30 days'"),
         ("sum(a) OVER ()", 8, "window functions"),
         ("random()", 1, "another value at each call"),
         ("clock_timestamp()", 1, "another value at each call"),
