@@ -18,9 +18,10 @@ from bench.crowd import crowd
 from bench.foreground import foreground
 from bench.plans import SIZES, STOCK_ROWS, STOCK_WAYS, Size, design
 from bench.proof import proof
+from bench.quiet import compare
 from bench.scale import scale
 from bench.servers import SERVERS, STOCK_SERVERS, NotHere, Server
-from lapse.bench import Shape, compare, table_for
+from lapse.bench import Shape, table_for
 
 STOCK = ("stock", "stock-foreground")
 """The same questions asked of a server as its packages start it, and of a table larger than its memory."""

@@ -14,9 +14,10 @@ from typing import Any
 
 from bench import record
 from bench.plans import LAPSE, Size
+from bench.quiet import compare
 from bench.rivals import ARCHIVER_ROWS
 from lapse.app import Lapse
-from lapse.bench import BenchTable, Contender, Shape, compare
+from lapse.bench import BenchTable, Contender, Shape
 from lapse.bench.contenders import Timed, declare, timed
 
 TABLE, FILES = "Lapse to a table", "Lapse to Parquet files"

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.quiet import compare
 from bench.servers import NotHere, Server
-from lapse.bench import STANDARD, Measurement, Shape, compare, lapse, table_for
+from lapse.bench import STANDARD, Measurement, Shape, lapse, table_for
 from lapse.bench.measure import Progress
 
 OTHERS = 3

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 from bench.plans import FAST, WHISPER
+from bench.quiet import undisturbed
 from lapse.bench import STANDARD, BenchTable, Contender, Shape, lapse
 from lapse.bench.contenders import Timed, timed
 from lapse.bench.measure import Progress, percentile
@@ -128,14 +130,14 @@ def half_load(table: BenchTable, shape: Shape) -> float:
 def foreground(
     table: BenchTable, shape: Shape, *, rounds: int, slow: bool, progress: Progress
 ) -> tuple[float, list[Felt]]:
-    rate = half_load(table, shape)
+    rate = undisturbed(partial(half_load, table, shape), progress)
     progress(f"half load is {rate:,.0f} transactions/s")
     everyone = contenders(table, slow=slow)
     felt: dict[str, list[list[float]]] = {contender.name: [] for contender in everyone}
     speeds: dict[str, list[float]] = {contender.name: [] for contender in everyone}
     for number in range(1, rounds + 1):
         for contender in random.sample(everyone, len(everyone)):
-            latencies, speed = _one(table, shape, contender, rate)
+            latencies, speed = undisturbed(partial(_one, table, shape, contender, rate), progress)
             felt[contender.name].append(latencies)
             speeds[contender.name].append(speed)
             p99 = percentile(latencies, 0.99) * 1000

@@ -8,8 +8,10 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from bench.quiet import undisturbed
 from lapse.app import Lapse
 from lapse.bench import BenchTable, Shape
 from lapse.bench.measure import Progress
@@ -38,7 +40,8 @@ def proof(table: BenchTable, *, rows: int, rounds: int, progress: Progress) -> l
         taken: dict[str, list[tuple[float, float]]] = {PLAIN: [], HOLDS: [], KEYS: []}
         for number in range(1, rounds + 1):
             for variant in random.sample(list(taken), len(taken)):
-                taken[variant].append(_one(table, Shape(rows=rows, expired_percent=percent, key=key), variant))
+                shape = Shape(rows=rows, expired_percent=percent, key=key)
+                taken[variant].append(undisturbed(partial(_one, table, shape, variant), progress))
                 wall, processor = taken[variant][-1]
                 progress(f"round {number}, {key}, {percent:g} %: {variant} {wall:.2f} s, processor {processor:.2f} s")
         for variant in (HOLDS, KEYS):

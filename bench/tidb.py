@@ -7,8 +7,9 @@ import urllib.request
 from collections.abc import Callable
 from time import perf_counter, sleep
 
+from bench.quiet import compare
 from bench.servers import Server
-from lapse.bench import STANDARD, BenchTable, Contender, Measurement, Shape, compare, lapse, table_for
+from lapse.bench import STANDARD, BenchTable, Contender, Measurement, Shape, lapse, table_for
 from lapse.bench.contenders import Timed, timed
 from lapse.bench.measure import Progress
 

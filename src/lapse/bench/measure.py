@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lapse.bench.contenders import Contender
 from lapse.bench.shape import Shape
@@ -78,14 +79,18 @@ def compare(
     rounds: int,
     progress: Progress = lambda line: None,
     seed: int | None = None,
+    repeated: Callable[[Callable[[], Run]], Run] = lambda run: run(),
 ) -> list[Measurement]:
-    """Every contender of every shape once per round. Raises WrongRows when one did not do its work."""
+    """Every contender of every shape once per round. Raises WrongRows when one did not do its work.
+
+    `repeated` may do a run again that something has disturbed.
+    """
     chance = random.Random(seed)
     turns = [(shape, contender) for shape, contenders in plan.items() for contender in contenders]
     runs: dict[tuple[Shape, str], list[Run]] = {(shape, contender.name): [] for shape, contender in turns}
     for number in range(1, rounds + 1):
         for shape, contender in chance.sample(turns, len(turns)):
-            run = measure(table, shape, contender)
+            run = repeated(partial(measure, table, shape, contender))
             runs[shape, contender.name].append(run)
             progress(f"round {number}: {contender.name}: {run.seconds:.3f} s, {run.rate:,.0f} rows/s | {shape}")
     return [Measurement(shape=shape, contender=name, runs=tuple(taken)) for (shape, name), taken in runs.items()]
