@@ -411,9 +411,7 @@ def _take(never: bool) -> Update:
     return update(table).where(_WANTED, seen, ~busy)
 
 
-def is_current(
-    connection: Connection, stored: StoredPolicy, *, waits: bool = True, changes: bool = False
-) -> bool:
+def is_current(connection: Connection, stored: StoredPolicy, *, waits: bool = True, changes: bool = False) -> bool:
     """Does the policy say what it did when it was read, are the same rows held, and is it not suspended?
 
     Read with a lock, so that it is the newest: what changes later waits for the transaction that creates the job, and

@@ -50,7 +50,8 @@ _PARTITIONS = (
 )
 _COLUMNS = (
     "SELECT TABLE_NAME, COLUMN_NAME AS name, ORDINAL_POSITION AS position, COLUMN_TYPE AS type,"
-    " DATA_TYPE AS plain_type, CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation_name, IS_NULLABLE AS nullable, EXTRA AS extra"
+    " DATA_TYPE AS plain_type, CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation_name,"
+    " IS_NULLABLE AS nullable, EXTRA AS extra"
     f" FROM information_schema.COLUMNS {_OF_TABLE} ORDER BY ORDINAL_POSITION"
 )
 
