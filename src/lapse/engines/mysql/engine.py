@@ -432,6 +432,9 @@ class MysqlEngine(Engine):
     def missing_client_parts(self, connection: Connection) -> list[str]:
         return client.missing(connection) if self.client_version else []
 
+    def requests_sql(self, connection: Connection) -> str | None:
+        return client.requests_sql(connection) if self.client_version else None
+
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         return client.waiting(connection)
 
