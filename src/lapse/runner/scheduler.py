@@ -110,35 +110,42 @@ class Hands(Protocol):
 
 class _Ahead:
     """The tables that a round comes to next, and which of them are still due: asked for all of them together, and again
-    before a job is planned where that was a while ago."""
+    before a job is planned where that was a while ago, or other workers are at the same tables."""
 
     def __init__(self, catalog: Catalog, began: float) -> None:
         self._catalog = catalog
         self._began = began
+        self._fresh_seconds = FRESH_SECONDS
         self._next: Sequence[PhysicalTable] = ()
         self._known: dict[tuple[int, datetime | None], tuple[bool, float]] = {}
 
-    def come_to(self, several: Sequence[PhysicalTable]) -> None:
+    def come_to(self, several: Sequence[PhysicalTable]) -> set[int]:
+        """Ids of those that another worker has taken since they were found due."""
         self._next = several
+        if any(self._is_stale(each) for each in several):
+            self._ask(several)
+        return {each.id for each in several if not self._seen(each)[0]}
 
     def is_due(self, physical: PhysicalTable) -> bool:
-        """False where another worker has taken it since it was found due."""
+        if self._is_stale(physical):
+            place = next((number for number, each in enumerate(self._next) if each.id == physical.id), len(self._next))
+            self._ask([physical, *self._next[place + 1 :]])
+        return self._seen(physical)[0]
+
+    def _is_stale(self, physical: PhysicalTable) -> bool:
         is_due, at = self._seen(physical)
-        if monotonic() - at > FRESH_SECONDS:
-            self._ask(physical)
-            is_due, _ = self._seen(physical)
-        return is_due
+        return is_due and monotonic() - at > self._fresh_seconds
 
     def _seen(self, physical: PhysicalTable) -> tuple[bool, float]:
         return self._known.get((physical.id, physical.next_run_at), (True, self._began))
 
-    def _ask(self, physical: PhysicalTable) -> None:
-        place = next((number for number, each in enumerate(self._next) if each.id == physical.id), len(self._next))
-        several = [physical, *self._next[place + 1 :]]
+    def _ask(self, several: Sequence[PhysicalTable]) -> None:
+        wanted = [each for each in several if self._seen(each)[0]]
         with self._catalog.reading() as connection:
-            found = policies.untouched(connection, several)
+            found = policies.untouched(connection, wanted)
         now = monotonic()
-        self._known |= {(each.id, each.next_run_at): (each.id in found, now) for each in several}
+        self._fresh_seconds = FRESH_SECONDS if len(found) == len(wanted) else 0.0
+        self._known |= {(each.id, each.next_run_at): (each.id in found, now) for each in wanted}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -331,10 +338,9 @@ class Scheduler:
         due = [(stored, [part for part in round_.parts(stored) if round_.is_due(part)]) for stored in several]
         due = [(stored, parts) for stored, parts in due if parts]
         few = [part for _, parts in due if len(parts) <= FEW_LEAVES for part in parts]
-        round_.ahead.come_to(few)
         taken: set[int] = set()
         if len(due) > 1 and few and round_.patient:
-            gone = {part.id for part in few if not round_.ahead.is_due(part)}
+            gone = round_.ahead.come_to(few)
             taken = {stored.id for stored, parts in due if all(part.id in gone for part in parts)}
         left = [stored for stored, _ in due if stored.id not in taken]
         if len(left) > 1 and self._catalog.engine.features.describes_together:
