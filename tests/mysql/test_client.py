@@ -442,3 +442,12 @@ def test_a_worker_that_cannot_look_for_requests_any_more_goes_on(stage: Stage) -
         assert looks[1:] == [TICK_SECONDS] * 2
         (requests,) = worker.others
         assert (worker._scheduler.knows_requests, requests.pause()) == (False, LOOK_SECONDS)
+
+
+def test_a_worker_goes_on_while_requests_are_locked(stage: Stage, server: MariadbServer) -> None:
+    with Lapse(stage.url("keeper")) as db, server.connect(stage.database) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES lapse_request WRITE")
+        worker = db.worker()
+        assert [worker.look(lambda tick: None) for _ in range(2)] == [TICK_SECONDS] * 2
+        assert not worker._scheduler.knows_requests
+        cursor.execute("UNLOCK TABLES")

@@ -138,14 +138,15 @@ def look(connection: Connection, name: TableName) -> Sight:
 def _walk(table: Table, indexes: Iterable[Mapping[str, Any]], columns: Iterable[Mapping[str, Any]]) -> Walk | None:
     if not table.key or table.key == (ROW_ID,):
         return None
-    shapes, index = {each["name"]: each for each in columns}, key_index(table)
+    shapes = {each["name"]: each for each in columns}
     try:
+        index = key_index(table)
         parts = [
             keys.part({**shapes[part["column"]], "direction": part["direction"]})
             for part in indexes
             if part["name"] == index
         ]
-    except (KeyError, Unsupported):
+    except (KeyError, StopIteration, Unsupported):
         return None
     return Walk(index=index, parts=tuple(parts))
 
