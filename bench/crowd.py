@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -138,6 +138,8 @@ def _workers(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
 def _idle(db: Lapse, url: str) -> dict[str, float]:
     _all_due(db, HOURS)
     with db.engine.connection() as connection:
+        if db.engine.dialect == "mysql":
+            connection.exec_driver_sql("SET GLOBAL log_output = 'TABLE', GLOBAL general_log = ON")
         before, began = _transactions(db, connection), perf_counter()
         sleep(IDLE_SECONDS)
         # Those of the server itself, which vacuums and analyzes.
@@ -156,13 +158,29 @@ def _idle(db: Lapse, url: str) -> dict[str, float]:
 
 
 def _transactions(db: Lapse, connection: Connection) -> int:
-    """Statements on MariaDB, where one that stands alone is a transaction."""
-    if db.engine.dialect == "postgres":
-        connection.exec_driver_sql("SELECT pg_catalog.pg_stat_clear_snapshot()")
-        sql = "SELECT xact_commit FROM pg_catalog.pg_stat_database WHERE datname = pg_catalog.current_database()"
-    else:
-        sql = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'QUESTIONS'"
+    """Since the server was started, or its log of statements: one that stands alone is a transaction, too."""
+    if db.engine.dialect == "mysql":
+        logged = connection.exec_driver_sql(
+            "SELECT thread_id, argument FROM mysql.general_log"
+            " WHERE command_type = 'Query' AND thread_id <> connection_id()"
+        )
+        return _ended((int(thread), str(text)) for thread, text in logged)
+    connection.exec_driver_sql("SELECT pg_catalog.pg_stat_clear_snapshot()")
+    sql = "SELECT xact_commit FROM pg_catalog.pg_stat_database WHERE datname = pg_catalog.current_database()"
     return int(connection.exec_driver_sql(sql).scalar_one())
+
+
+def _ended(statements: Iterable[tuple[int, str]]) -> int:
+    """How many transactions the statements of these sessions were."""
+    count, is_open = 0, set[int]()
+    for session, text in statements:
+        words = text.removeprefix("/* lapse */").split()
+        if words[:2] == ["START", "TRANSACTION"]:
+            is_open.add(session)
+        elif words and words[0] in ("COMMIT", "ROLLBACK") and words[1:2] != ["TO"]:
+            is_open.discard(session)
+        count += session not in is_open
+    return count
 
 
 def _processor_seconds(pid: int) -> float:

@@ -16,7 +16,9 @@ import pytest
 from sqlalchemy import make_url
 
 from lapse.app import Lapse
+from lapse.app.requests import LOOK_SECONDS, TOLD_SECONDS
 from lapse.engines.mysql import client, grants
+from lapse.runner.worker import TICK_SECONDS
 from tests.backends.mariadb import MariadbServer
 from tests.conformance.harness import Harness
 from tests.tools import required
@@ -413,3 +415,39 @@ def test_what_is_the_users_stays(stage: Stage) -> None:
         (found,) = [each for each in db.doctor() if "procedures" in each.text]
     assert "something named lapse_run" in found.text
     assert stage.root("CALL lapse_run()") == [("mine",)]
+
+
+def test_a_worker_is_told_of_requests_by_the_look_it_takes_anyway(stage: Stage) -> None:
+    with Lapse(stage.url("keeper")) as db:
+        worker = db.worker()
+        scheduler, (requests,) = worker._scheduler, worker.others
+        for _ in range(2):
+            worker.look(lambda tick: None)
+        assert (scheduler.knows_requests, scheduler.has_requests, requests.pause()) == (True, False, TOLD_SECONDS)
+        stage.sql("alice", "CALL lapse_preview_ttl('events', 'created_at', '30 days')")
+        worker.look(lambda tick: None)
+        assert (scheduler.has_requests, requests._woken.is_set()) == (True, True)
+        requests.run_once()
+        worker.look(lambda tick: None)
+        assert not scheduler.has_requests
+
+
+def test_a_worker_that_cannot_look_for_requests_any_more_goes_on(stage: Stage) -> None:
+    with Lapse(stage.url("keeper")) as db:
+        worker = db.worker()
+        for _ in range(2):
+            worker.look(lambda tick: None)
+        stage.root("DROP TABLE lapse_request")
+        looks = [worker.look(lambda tick: None) for _ in range(3)]
+        assert looks[1:] == [TICK_SECONDS] * 2
+        (requests,) = worker.others
+        assert (worker._scheduler.knows_requests, requests.pause()) == (False, LOOK_SECONDS)
+
+
+def test_a_worker_goes_on_while_requests_are_locked(stage: Stage, server: MariadbServer) -> None:
+    with Lapse(stage.url("keeper")) as db, server.connect(stage.database) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES lapse_request WRITE")
+        worker = db.worker()
+        assert [worker.look(lambda tick: None) for _ in range(2)] == [TICK_SECONDS] * 2
+        assert not worker._scheduler.knows_requests
+        cursor.execute("UNLOCK TABLES")

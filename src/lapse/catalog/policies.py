@@ -396,7 +396,11 @@ def take_table(
 _VERSIONS = select(policy.c.version, policy.c.hold_version).where(
     policy.c.policy_id == bindparam("wanted_policy"), policy.c.disarmed.is_(None)
 )
-_VERSIONS_HELD, _VERSIONS_FREE = (_VERSIONS.with_for_update(read=True, nowait=nowait) for nowait in (False, True))
+_LOCKED_VERSIONS = {
+    (waits, changes): _VERSIONS.with_for_update(read=not changes, nowait=not waits)
+    for waits in (False, True)
+    for changes in (False, True)
+}
 
 
 @cache
@@ -407,15 +411,15 @@ def _take(never: bool) -> Update:
     return update(table).where(_WANTED, seen, ~busy)
 
 
-def is_current(connection: Connection, stored: StoredPolicy, *, waits: bool = True) -> bool:
+def is_current(connection: Connection, stored: StoredPolicy, *, waits: bool = True, changes: bool = False) -> bool:
     """Does the policy say what it did when it was read, are the same rows held, and is it not suspended?
 
     Read with a lock, so that it is the newest: what changes later waits for the transaction that creates the job, and
     ends the job. Who has locked rows of the table already never `waits`: a declaration may hold the policy and wait for
-    the table.
+    the table. Who `changes` the policy's row afterwards locks it for that at once: two who share it would wait for each
+    other.
     """
-    query = _VERSIONS_HELD if waits else _VERSIONS_FREE
-    now = connection.execute(query, {"wanted_policy": stored.id}).one_or_none()
+    now = connection.execute(_LOCKED_VERSIONS[waits, changes], {"wanted_policy": stored.id}).one_or_none()
     return now is not None and tuple(now) == (stored.version, stored.hold_version)
 
 

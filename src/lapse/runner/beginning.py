@@ -117,7 +117,8 @@ class JobMaker(Describer):
         if isinstance(done, Begun):
             return done
         with self._engine.connection() as connection:
-            plan = plan if done is None else replace(plan, ranges=[])
+            # What was planned for one batch has not been looked into.
+            plan = self._plan(connection, stored, physical, current, 0) if done is None else replace(plan, ranges=[])
             return self._begun(connection, plan, ends_grace=ends_grace, claims=claims)
 
     def _begun(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: Callable[[], bool]) -> Begun:
@@ -137,10 +138,16 @@ class JobMaker(Describer):
     def _do_at_once(self, at_once: AtOnce, plan: _Plan) -> Begun | Done | None:
         """The job, where it was done; Done where there was nothing to do, and None where it goes the ordinary way."""
         stored, physical = plan.stored, plan.physical
+        renewed: str | None = None
 
         def record(connection: Connection, batch: Batch, seconds: float) -> Job:
-            bound = self._catalog.bind(connection)
-            before = self._take(bound, plan, is_clean=True, waits=False)
+            nonlocal renewed
+            bound, armed = self._catalog.bind(connection), batch.armed or plan.target.armed
+            # Leaves of one policy are done by several workers at the same time, each of which would wait for its row.
+            renewed = armed if physical.partition is None and self.is_new(stored, armed) else None
+            before = self._take(bound, plan, is_clean=True, waits=False, changes=renewed is not None)
+            if renewed is not None:
+                self.write_armed(bound, stored, renewed, known=stored.armed)
             counts = Counts(selected=batch.selected, deleted=batch.deleted, batches=1)
             spent = Spent(
                 lasted=seconds, worked=seconds, locked=seconds - batch.read_seconds, counts=counts, tasks=1, finished=1
@@ -162,7 +169,10 @@ class JobMaker(Describer):
         if done is None or done.job is None:
             return done
         job = done.job
-        self.keep_armed(stored, done.batch.armed or plan.target.armed)
+        if renewed is not None:
+            self.note_armed(stored, renewed, known=stored.armed)
+        else:
+            self.keep_armed(stored, done.batch.armed or plan.target.armed)
         if physical.blocked is not None:
             self._tell_unblocked(job.table, physical, plan.cutoff)
         self.listener.job_created(job)
@@ -201,10 +211,12 @@ class JobMaker(Describer):
         self._planned[made.job.id] = planned, monotonic() + DESCRIBED_SECONDS
         return Begun(job=made.job, task=made.task)
 
-    def _take(self, connection: Connection, plan: _Plan, *, is_clean: bool, waits: bool = True) -> Before:
+    def _take(
+        self, connection: Connection, plan: _Plan, *, is_clean: bool, waits: bool = True, changes: bool = False
+    ) -> Before:
         """The table, for a new job. Raises JobExists where another worker has it, or the plan is none any more."""
         stored, physical = plan.stored, plan.physical
-        if not policies.is_current(connection, stored, waits=waits):
+        if not policies.is_current(connection, stored, waits=waits, changes=changes):
             raise JobExists(f"the policy of table {stored.table}, or what is held, was changed while a job was planned")
         due = next_run(stored.policy, plan.settings, after=plan.cutoff)
         if not policies.take_table(connection, physical, due, is_clean=is_clean):

@@ -118,15 +118,26 @@ class Describer:
     def keep_armed(self, stored: StoredPolicy, armed: str) -> None:
         """What a job of the policy knows its table by, unless it is written down already. A policy that was suspended
         meanwhile stays so."""
-        if armed not in (stored.armed, self._renewed.get(stored.id)):
+        if self.is_new(stored, armed):
             self.renew_armed(stored, armed, known=stored.armed)
+
+    def is_new(self, stored: StoredPolicy, armed: str) -> bool:
+        return armed not in (stored.armed, self._renewed.get(stored.id))
 
     @retried
     def renew_armed(self, stored: StoredPolicy, armed: str, *, known: str | None) -> None:
         """A batch of a job that knew the table by `known` has deleted what it, or another one here, knew it by."""
-        before = {known, self._renewed.get(stored.id, known)}
         with self._engine.connection() as connection:
-            policies.renew_armed(self._catalog.bind(connection), stored.id, armed, known=before)
+            self.write_armed(self._catalog.bind(connection), stored, armed, known=known)
+        self.note_armed(stored, armed, known=known)
+
+    def write_armed(self, connection: Connection, stored: StoredPolicy, armed: str, *, known: str | None) -> None:
+        """As `renew_armed`, in the caller's transaction; `note_armed` follows when that has been committed."""
+        before = {known, self._renewed.get(stored.id, known)}
+        policies.renew_armed(connection, stored.id, armed, known=before)
+
+    def note_armed(self, stored: StoredPolicy, armed: str, *, known: str | None) -> None:
+        before = {known, self._renewed.get(stored.id, known)}
         self._renewed[stored.id] = armed
         described = self._described.get((stored.id, stored.table))
         if described is not None and described.armed in before:

@@ -108,6 +108,46 @@ class Hands(Protocol):
         """Begin with a task that was claimed for them."""
 
 
+class _Ahead:
+    """The tables that a round comes to next, and which of them are still due: asked for all of them together, and again
+    before a job is planned where that was a while ago, or other workers are at the same tables."""
+
+    def __init__(self, catalog: Catalog, began: float) -> None:
+        self._catalog = catalog
+        self._began = began
+        self._fresh_seconds = FRESH_SECONDS
+        self._next: Sequence[PhysicalTable] = ()
+        self._known: dict[tuple[int, datetime | None], tuple[bool, float]] = {}
+
+    def come_to(self, several: Sequence[PhysicalTable]) -> set[int]:
+        """Ids of those that another worker has taken since they were found due."""
+        self._next = several
+        if any(self._is_stale(each) for each in several):
+            self._ask(several)
+        return {each.id for each in several if not self._seen(each)[0]}
+
+    def is_due(self, physical: PhysicalTable) -> bool:
+        if self._is_stale(physical):
+            place = next((number for number, each in enumerate(self._next) if each.id == physical.id), len(self._next))
+            self._ask([physical, *self._next[place + 1 :]])
+        return self._seen(physical)[0]
+
+    def _is_stale(self, physical: PhysicalTable) -> bool:
+        is_due, at = self._seen(physical)
+        return is_due and monotonic() - at > self._fresh_seconds
+
+    def _seen(self, physical: PhysicalTable) -> tuple[bool, float]:
+        return self._known.get((physical.id, physical.next_run_at), (True, self._began))
+
+    def _ask(self, several: Sequence[PhysicalTable]) -> None:
+        wanted = [each for each in several if self._seen(each)[0]]
+        with self._catalog.reading() as connection:
+            found = policies.untouched(connection, wanted)
+        now = monotonic()
+        self._fresh_seconds = FRESH_SECONDS if len(found) == len(wanted) else 0.0
+        self._known |= {(each.id, each.next_run_at): (each.id in found, now) for each in wanted}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Round:
     """What one round goes by. `asked` is the policy that a person wants to run now, due or not; a round that is
@@ -120,6 +160,7 @@ class _Round:
     asked: StoredPolicy | None
     patient: bool
     began: float
+    ahead: _Ahead
     claims: bool = False
     hands: Hands | None = None
     at_once: AtOnce | None = None
@@ -246,6 +287,7 @@ class Scheduler:
             asked=only,
             patient=patient,
             began=at,
+            ahead=_Ahead(self._catalog, at),
             claims=claims and current.running_tasks == AUTO,
             hands=hands if current.running_tasks == AUTO else None,
             at_once=at_once if current.running_tasks == AUTO else None,
@@ -297,9 +339,8 @@ class Scheduler:
         due = [(stored, parts) for stored, parts in due if parts]
         few = [part for _, parts in due if len(parts) <= FEW_LEAVES for part in parts]
         taken: set[int] = set()
-        if len(due) > 1 and few and round_.patient and monotonic() - round_.began > FRESH_SECONDS:
-            with self._catalog.reading() as connection:
-                gone = {part.id for part in few} - policies.untouched(connection, few)
+        if len(due) > 1 and few and round_.patient:
+            gone = round_.ahead.come_to(few)
             taken = {stored.id for stored, parts in due if all(part.id in gone for part in parts)}
         left = [stored for stored, _ in due if stored.id not in taken]
         if len(left) > 1 and self._catalog.engine.features.describes_together:
@@ -410,7 +451,7 @@ class Scheduler:
             if reason is not None:
                 skipped.append(Skip(table=physical.name_in(stored.table), reason=reason))
                 continue
-            if round_.patient and monotonic() - round_.began > FRESH_SECONDS and not self._is_untouched(physical):
+            if round_.patient and not round_.ahead.is_due(physical):
                 continue
             try:
                 begun = self._keeper.begin(
@@ -451,10 +492,6 @@ class Scheduler:
                     next_at = next_run(stored.policy, round_.settings, after=end)
                     policies.pass_over(connection, some, clean_at=end, next_run_at=next_at)
         return frozenset(physical.id for physical, _ in clean)
-
-    def _is_untouched(self, physical: PhysicalTable) -> bool:
-        with self._catalog.reading() as connection:
-            return bool(policies.untouched(connection, [physical]))
 
     def _block(
         self, stored: StoredPolicy, parts: Sequence[PhysicalTable], error: Exception, round_: _Round

@@ -40,7 +40,12 @@ class Supervisor(Service):
         self._running: dict[int, TaskRunner] = {}
         self._lock = Lock()
         self._beat_at = float("-inf")
-        self._beat_seconds = 0.0
+        self._beat_seconds: float | None = None
+        """None until it was asked for."""
+
+    def go_by(self, current: Settings) -> None:
+        """The settings of a round, which comes soon after a change: while no task runs nothing else asks for them."""
+        self._beat_seconds = _interval(current)
 
     def leave(self) -> None:
         """This process works no more."""
@@ -68,7 +73,7 @@ class Supervisor(Service):
     def run_once(self) -> None:
         runners = self.running()
         if not runners:
-            if monotonic() - self._beat_at >= self._beat_seconds:
+            if self._is_time_to_beat():
                 self._beat([])
             return
         with self._catalog.reading() as connection:
@@ -91,9 +96,12 @@ class Supervisor(Service):
             # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
             runner.stop()
         self._show_gate(runners, current)
-        self._beat_seconds = _interval(current)
-        if monotonic() - self._beat_at >= self._beat_seconds:
+        self.go_by(current)
+        if self._is_time_to_beat():
             self._beat(runners)
+
+    def _is_time_to_beat(self) -> bool:
+        return self._beat_seconds is None or monotonic() - self._beat_at >= self._beat_seconds
 
     def _show_gate(self, runners: list[TaskRunner], current: Settings) -> None:
         """A gate that stays closed is shown at the tables whose jobs wait at it, until it opens."""
@@ -105,7 +113,8 @@ class Supervisor(Service):
 
     def _beat(self, runners: list[TaskRunner]) -> None:
         with self._catalog.writing(durable=False) as connection:
-            self._beat_seconds = _interval(settings.load_settings(connection))
+            if self._beat_seconds is None:
+                self.go_by(settings.load_settings(connection))
             now = self._catalog.engine.now(connection)
             self._started_at = self._started_at or now
             lost = tasks.beat(connection, [runner.task for runner in runners], now)

@@ -586,6 +586,7 @@ class Worker:
     def _go_by(self, current: Settings) -> None:
         """The settings of a round."""
         self._settings = current, monotonic() + SETTINGS_SECONDS
+        self._supervisor.go_by(current)
         self._thread_count = current.scan_worker_count if self._engine.features.concurrent_writers else 1
         if current.delete_worker_count != self._slot_count:
             self._slot_count = current.delete_worker_count

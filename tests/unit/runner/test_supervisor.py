@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from lapse.catalog.workers import WorkerRow
 from lapse.engines.base import Batch
 from lapse.errors import Blocked
 from lapse.model.blocked import BlockCode
+from lapse.model.interval import from_seconds
 from lapse.model.policy import Policy
 from lapse.model.statement import JobAction
 from lapse.runner import supervisor as module
@@ -175,6 +177,16 @@ def test_an_idle_worker_asks_nothing_between_its_heartbeats(
     monkeypatch.setattr(rig.catalog, "reading", lambda: pytest.fail("the catalog was read"))
     rig.advance(1)
     supervisor.run_once()
+
+
+def test_an_idle_worker_goes_by_the_settings_of_its_rounds(rig: Rig, supervisor: Supervisor) -> None:
+    supervisor.run_once()
+    current = rig.settings()
+    half = current.heartbeat_interval.approximate_seconds / 2
+    supervisor.go_by(replace(current, heartbeat_interval=from_seconds(int(half))))
+    rig.advance(half / 2)
+    supervisor.run_once()
+    assert beats(rig)[0].heartbeat_at == NOW + timedelta(seconds=half / 2)
 
 
 def test_a_lease_that_is_lost_stops_its_task(rig: Rig, supervisor: Supervisor, runner: TaskRunner) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from lapse.engines.base import BoundPolicy
 from lapse.engines.mysql import inspect, keys, managed, server, zones
+from lapse.engines.mysql.inspect import Sight
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.names import insert_trigger, quote, source, update_trigger
 from lapse.engines.zones import block_guess
@@ -133,30 +134,30 @@ def arm(connection: Connection, declared: BoundPolicy) -> str:
     ).text()
 
 
-def check(connection: Connection, table: Table, text: str) -> str | None:
+def check(connection: Connection, table: Table, text: str, sight: Sight | None = None) -> str | None:
     """The text to keep; raises Blocked where this is another table, or a column means something else.
 
     None for a text that says too little, because another version of Lapse wrote it. The table may be altered between
     any two statements. So what is kept of the server's times was read first, and the columns are looked at last: what
-    was altered meanwhile does not fit together, and the next batch notices.
+    was altered meanwhile does not fit together, and the next batch notices. What the `sight` has told, which was a
+    moment ago, is not asked again where that leaves no doubt.
     """
     then = Armed.read(text)
     if then is None:
         return None
     here = server.identity(connection)
     known = then.looks.get(here)
-    seen = look(connection, table.name, ids=None if known is None or known.is_young else known.ids)
-    if known is None or not known.is_same_as(seen):
-        if known is not None and not known.is_young:
-            seen = look(connection, table.name)
-        _refuse_another(connection, table, then, known, seen)
-    found = columns(connection, table.name, then.names)
-    refuse_other_columns(connection, table, then, found)
+    seen, found = _same(connection, table, then, known, sight)
     is_fresh = known is not None and known.is_same_as(seen) and _age(known, seen.at) < LASTS
-    rows = {} if is_fresh and then.rows else witnesses(connection, table, then.columns, key_walk(connection, table))
+    rows: Mapping[str, str] = {}
+    if not is_fresh or not then.rows:
+        walk = sight.walk if sight is not None else None
+        rows = witnesses(connection, table, then.columns, walk or key_walk(connection, table))
     parts = _parts(connection, table.name, then.names)
     if rows or parts is not None:
-        found = columns(connection, table.name, then.names)
+        born, found = _born_with_columns(connection, table.name, then.names)
+        if born != seen.born and sight is not None:
+            return check(connection, table, text)
         refuse_other_columns(connection, table, then, found)
     if is_fresh and not rows and found == then.columns and then.parts == parts:
         return text
@@ -165,9 +166,44 @@ def check(connection: Connection, table: Table, text: str) -> str | None:
         columns=found,
         key=table.key,
         rows=rows or then.rows,
-        looks=dict([*others, (here, seen)][-MOST_SERVERS:]),
+        looks=dict([*others, (here, known if is_fresh and known is not None else seen)][-MOST_SERVERS:]),
         parts=parts,
     ).text()
+
+
+def refuse_changed(connection: Connection, table: Table, text: str) -> None:
+    """As `check`, for what is done with the table at once."""
+    then = Armed.read(text)
+    if then is not None:
+        _same(connection, table, then, then.looks.get(server.identity(connection)), None)
+
+
+def _same(
+    connection: Connection, table: Table, then: Armed, known: Look | None, sight: Sight | None
+) -> tuple[Look, list[list[object]]]:
+    """What the server says of the table, and the columns that the policy reads. Raises Blocked."""
+    history = None if known is None or known.renaming_makes_young else server.history(connection)
+    seen = None if known is None or sight is None else _undoubted(known, sight, history or sight.history)
+    if seen is not None and sight is not None:
+        found = _listed(sight.columns, then.names)
+    else:
+        seen = look(connection, table.name, ids=None if known is None or known.is_young else known.ids, history=history)
+        if known is None or not known.is_same_as(seen):
+            if known is not None and not known.is_young:
+                seen = look(connection, table.name)
+            _refuse_another(connection, table, then, known, seen)
+        found = columns(connection, table.name, then.names)
+    refuse_other_columns(connection, table, then, found)
+    return seen, found
+
+
+def _undoubted(known: Look, sight: Sight, history: server.History | None) -> Look | None:
+    """What was seen of a table that is surely the one that was known; None where that takes another look."""
+    if history is None or known.is_young or known.born != sight.born:
+        return None
+    started, done = history
+    seen = replace(known, at=sight.at, started=started, done=done)
+    return seen if known.is_same_as(seen) else None
 
 
 def _parts(connection: Connection, name: TableName, names: Sequence[str]) -> list[str | None] | None:
@@ -267,12 +303,13 @@ class Watch:
         that the table was known by."""
         if self._armed is None or not self._armed.rows:
             return self._text
-        if self._lasting is None or not self._has_its_rows(connection, self._lasting):
-            self._lasting = self._has_its_rows(connection)
+        if self._lasting is not None and self._has_its_rows(connection, self._lasting):
+            return self._text
+        found = witnesses(connection, self._table, self._armed.columns, self._walk)
+        self._lasting = next((key for key, digest in found.items() if self._armed.rows.get(key) == digest), None)
         if self._lasting is None and self._must_last:
             raise Changed(f"the rows that table {self._name} is known by went with a batch, which is done again")
         if self._lasting is None:
-            found = witnesses(connection, self._table, self._armed.columns, self._walk)
             self._armed = replace(self._armed, rows=found)
             self._text = self._armed.text()
         return self._text
@@ -306,9 +343,15 @@ class Watch:
         return _one_of(connection, self._table, self._armed, wanted, self._walk, self._armed.columns)
 
 
-def look(connection: Connection, name: TableName, *, ids: Mapping[str, int] | None = None) -> Look:
-    """`ids` where they are known."""
-    started, done = server.history(connection)
+def look(
+    connection: Connection,
+    name: TableName,
+    *,
+    ids: Mapping[str, int] | None = None,
+    history: server.History | None = None,
+) -> Look:
+    """`ids` where they are known, and `history` where it has just been asked for."""
+    started, done = history or server.history(connection)
     found = server.table_ids(connection, name) if ids is None else ids
     born, at, _ = _born(connection, name)
     renaming = server.renaming_makes_young(connection)
@@ -339,6 +382,20 @@ def columns(connection: Connection, name: TableName, names: Sequence[str]) -> li
         {"schema": name.schema, "name": name.name},
     )
     return _listed(rows, names)
+
+
+def _born_with_columns(
+    connection: Connection, name: TableName, names: Sequence[str]
+) -> tuple[str | None, list[list[object]]]:
+    """As `columns`, and when the table was made, or last altered."""
+    rows = connection.exec_driver_sql(
+        "SELECT COLUMN_NAME, ORDINAL_POSITION, COLUMN_TYPE,"
+        f" (SELECT CREATE_TIME FROM information_schema.TABLES WHERE {_OF_TABLE})"
+        f" FROM information_schema.COLUMNS WHERE {_OF_TABLE}",
+        {"schema": name.schema, "name": name.name},
+    ).all()
+    born = rows[0][3] if rows else None
+    return None if born is None else born.isoformat(), _listed([tuple(row)[:3] for row in rows], names)
 
 
 def _listed(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> list[list[object]]:
@@ -425,14 +482,13 @@ def witnesses(
     """Some rows from both ends of the key, which is cheap to read and the same on every replica."""
     if walk is None:
         return {}
-    found: dict[str, str] = {}
-    # Two statements: with the table locked by LOCK TABLES one could not read it twice.
-    for order in (walk.backwards, walk.order):
-        rows = connection.exec_driver_sql(
-            f"SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
-            f"{walk.hint()} ORDER BY {order} LIMIT {WITNESSES}"
-        )
-        found |= {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
+    ends = (
+        f"(SELECT {_digest(read)}, {walk.selected} FROM {source(table.name.whole)}"
+        f"{walk.hint()} ORDER BY {order} LIMIT {WITNESSES})"
+        for order in (walk.backwards, walk.order)
+    )
+    rows = connection.exec_driver_sql(" UNION ALL ".join(ends))
+    found = {keys.encode(tuple(row)[1:]): str(row[0]) for row in rows}
     kept, size = {}, 0
     for key, digest in found.items():
         size += len(key) + len(digest)

@@ -143,6 +143,17 @@ def advice(connection: Connection, role: str) -> Advice:
     )
 
 
+def requests_sql(connection: Connection) -> str | None:
+    """None where the table is missing or locked, or this account may not read it."""
+    try:
+        connection.exec_driver_sql(f"SELECT state, claimed_at FROM {REQUEST_TABLE} LIMIT 0")
+    except DBAPIError as error:
+        if errors.is_denied(error) or errors.is_missing(error) or errors.is_lock_wait(error):
+            return None
+        raise
+    return f"SELECT count(*) FROM {REQUEST_TABLE} WHERE {_FREE}"
+
+
 def waiting(connection: Connection) -> list[ClientRequest]:
     """None where the table is missing, or this account may not read it: `lapse doctor` says so."""
     try:

@@ -512,7 +512,8 @@ class KeyDeleter(MysqlDeleter):
         last, until = self._edge(connection, window)
         where = [*self._lower(), *until]
         if not where:
-            return None
+            # There is no row at all.
+            return Batch(cursor=self._cursor, done=True)
         examined = self._examined(connection, window, last)
         locked = perf_counter()
         try:
@@ -612,7 +613,11 @@ class KeyDeleter(MysqlDeleter):
         end = self._number((self._span.end or "").removeprefix(INCLUSIVE) or None)
         width = self._width(window)
         last: Key | None = None
-        if first is None or end is None or width is None:
+        if self._is_endless:
+            last, found = self._end(connection, window)
+            if last is None:
+                return None, [walk.until(found, inclusive=True)] if found is not None else []
+        elif first is None or end is None or width is None:
             row = connection.exec_driver_sql(
                 self._plan.select(
                     walk.selected, [*self._lower(), *upper], walk, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}"
@@ -625,6 +630,26 @@ class KeyDeleter(MysqlDeleter):
             self._computed += 1
             last = (first - width if walk.parts[0].descending else first + width,)
         return (None, upper) if last is None else (last, [walk.until(last, inclusive=True)])
+
+    @property
+    def _is_endless(self) -> bool:
+        """Is this the first batch of a whole table, whose end nothing has looked for?"""
+        return self._cursor is None and self._span == KeyRange()
+
+    def _end(self, connection: Connection, window: int) -> tuple[Key | None, Key | None]:
+        """The last key of the window, None where the table ends before; and the last key of the table, if it has one.
+        In one statement, as nearly all of these tables are small."""
+        plan, walk = self._plan, self._plan.key
+        parts = (
+            plan.select(f"{is_window}, {walk.selected}", [], walk, suffix)
+            for is_window, suffix in (
+                (1, f" ORDER BY {walk.order} LIMIT 1 OFFSET {window - 1}"),
+                (0, f" ORDER BY {walk.backwards} LIMIT 1"),
+            )
+        )
+        rows = connection.exec_driver_sql(" UNION ALL ".join(f"({part})" for part in parts))
+        found = {bool(row[0]): tuple(row)[1:] for row in rows}
+        return found.get(True), found.get(False)
 
     def _width(self, window: int) -> int | None:
         """How many numbers a window of so many rows spans at most; None where that has to be looked up."""

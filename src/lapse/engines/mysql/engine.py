@@ -71,6 +71,7 @@ from lapse.engines.mysql import (
 )
 from lapse.engines.mysql.consequences import MysqlKin
 from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, TaskSql, Watch
+from lapse.engines.mysql.inspect import Sight
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.ledger_keys import Noter, can_be_told
 from lapse.engines.mysql.names import literal, qualified, source
@@ -166,6 +167,7 @@ class MysqlEngine(Engine):
         self._read_pools = replicas.open_pools(options)
         self._flavour = flavour
         self._savepoints = count(1)
+        self._last_sight: Sight | None = None
         self._last_walk: tuple[Table | None, Walk | None] = (None, None)
         self._last_size: tuple[Table | None, Footprint] = (None, Footprint())
 
@@ -338,7 +340,10 @@ class MysqlEngine(Engine):
 
     @looking
     def describe(self, connection: Connection, name: TableName) -> Table:
-        return inspect.describe(connection, name)
+        history = server.recent_history(connection)
+        sight = inspect.look(connection, name)
+        self._last_sight = replace(sight, history=history)
+        return sight.table
 
     def full_name(self, connection: Connection, name: TableName) -> TableName:
         return inspect.full_name(connection, name)
@@ -427,6 +432,9 @@ class MysqlEngine(Engine):
     def missing_client_parts(self, connection: Connection) -> list[str]:
         return client.missing(connection) if self.client_version else []
 
+    def requests_sql(self, connection: Connection) -> str | None:
+        return client.requests_sql(connection) if self.client_version else None
+
     def waiting_requests(self, connection: Connection) -> list[ClientRequest]:
         return client.waiting(connection)
 
@@ -451,7 +459,7 @@ class MysqlEngine(Engine):
 
     @looking
     def check_armed(self, connection: Connection, declared: BoundPolicy, text: str) -> str:
-        checked = armed.check(connection, declared.table, text)
+        checked = armed.check(connection, declared.table, text, self._sight(declared.table))
         missing = self.missing_parts(connection, declared)
         if missing:
             raise Blocked(
@@ -587,9 +595,7 @@ class MysqlEngine(Engine):
 
     @looking
     def planned_rows(self, connection: Connection, target: Target) -> int:
-        table = target.declared.table
-        self._last_size = table, paths.footprint(connection, table.name)
-        return self._size(connection, table).rows or 0
+        return self._size(connection, target.declared.table).rows or 0
 
     @looking
     def estimate_rows(self, connection: Connection, table: Table) -> int:
@@ -632,7 +638,7 @@ class MysqlEngine(Engine):
                 f"partition {target.declared.table.name.partition} of table {whole.name} does not exist any more"
             )
         if target.armed:
-            armed.check(connection, whole, target.armed)
+            armed.refuse_changed(connection, whole, target.armed)
         declared = replace(target.declared, table=leaf)
         block_guess(declared, zones.in_doubt(connection, declared))
         found = condition.at(connection, declared, target.cutoff)
@@ -704,6 +710,8 @@ class MysqlEngine(Engine):
 
     def _walk(self, connection: Connection, table: Table) -> Walk:
         """Along the key. A plan and the first task after it, which know the same description, ask the server once."""
+        if (sight := self._sight(table)) is not None and sight.walk is not None:
+            return sight.walk
         known, walk = self._last_walk
         if known is not table:
             walk = keys.load(connection, table.name, inspect.key_index(table))
@@ -711,8 +719,15 @@ class MysqlEngine(Engine):
         assert walk is not None
         return walk
 
+    def _sight(self, table: Table) -> Sight | None:
+        """What else was seen of a table that has been described just now."""
+        sight = self._last_sight
+        return sight if sight is not None and sight.table is table else None
+
     def _size(self, connection: Connection, table: Table) -> Footprint:
-        """As the server thinks: what a plan has asked when it counted the rows."""
+        """As the server thinks, and as a plan asks once."""
+        if (sight := self._sight(table)) is not None:
+            return sight.size
         known, size = self._last_size
         if known is not table:
             size = paths.footprint(connection, table.name)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.mysql import myrocks
-from lapse.engines.mysql.keys import ROW_ID
+from lapse.engines.base import Footprint
+from lapse.engines.mysql import keys, myrocks
+from lapse.engines.mysql.keys import ROW_ID, Walk
 from lapse.engines.mysql.names import qualified
 from lapse.engines.mysql.session import is_own, is_tidb
 from lapse.engines.values import TableComment
-from lapse.errors import TableNotFound
+from lapse.errors import TableNotFound, Unsupported
 from lapse.model.table import (
     CATALOG_TABLES,
     REQUEST_TABLE,
@@ -46,45 +48,107 @@ _PARTITIONS = (
     "SELECT TABLE_NAME, coalesce(SUBPARTITION_NAME, PARTITION_NAME) AS name FROM information_schema.PARTITIONS"
     f" {_OF_TABLE} AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION"
 )
-_INDEXES = (
-    "SELECT INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
-    " NULLABLE AS nullable, INDEX_TYPE AS type, s.* FROM information_schema.STATISTICS s"
-    f" {_OF_TABLE} ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
-)
 _COLUMNS = (
-    "SELECT TABLE_NAME, COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable, EXTRA AS extra"
+    "SELECT TABLE_NAME, COLUMN_NAME AS name, ORDINAL_POSITION AS position, COLUMN_TYPE AS type,"
+    " DATA_TYPE AS plain_type, CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation_name,"
+    " IS_NULLABLE AS nullable, EXTRA AS extra"
     f" FROM information_schema.COLUMNS {_OF_TABLE} ORDER BY ORDINAL_POSITION"
 )
 
 OWN_TABLES = CATALOG_TABLES | {REQUEST_TABLE}
 
 
-def _tables(connection: Connection) -> str:
+_OF_THE_MOMENT = (
+    ", utc_timestamp(6) AS at, CREATE_TIME AS born, TABLE_ROWS AS row_count, DATA_LENGTH + INDEX_LENGTH AS bytes"
+)
+
+
+def _tables(connection: Connection, more: str = "") -> str:
     """The query for the tables of a schema."""
     stored_by = "TIDB_PK_TYPE" if is_tidb(connection) else "NULL"
     return (
         "SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, TABLE_TYPE AS type, TABLE_COMMENT AS comment,"
-        f" ENGINE AS engine, CREATE_OPTIONS AS options, {stored_by} AS stored_by"
+        f" ENGINE AS engine, CREATE_OPTIONS AS options, {stored_by} AS stored_by{more}"
         " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
     )
 
 
+def _indexes_sql(connection: Connection) -> str:
+    unused = "IGNORED = 'YES'" if _is_mariadb(connection) else "IS_VISIBLE = 'NO'"
+    return (
+        "SELECT TABLE_NAME, INDEX_NAME AS name, COLUMN_NAME AS `column`, NON_UNIQUE AS non_unique, SUB_PART AS prefix,"
+        f" NULLABLE AS nullable, INDEX_TYPE AS type, COLLATION AS direction, {unused} AS ignored"
+        f" FROM information_schema.STATISTICS {_OF_TABLE} ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sight:
+    """A table as it was described, and what else the same statements have told of it."""
+
+    table: Table
+    at: str
+    """When the first of them was executed, by the server's clock. What it told comes before what the others did."""
+    born: str | None
+    """When the table was made, or last altered."""
+    size: Footprint
+    columns: Sequence[tuple[str, int, str]]
+    """Name, position and type. Read last."""
+    walk: Walk | None
+    """Along the table's key; None where there is none, or none that can be walked along."""
+    history: tuple[int, Mapping[str, int]] | None = None
+    """Of the server, where it was asked for before all of it."""
+
+
 def describe(connection: Connection, name: TableName) -> Table:
     """`name.schema` of the result is None for the connection's own database."""
+    return look(connection, name).table
+
+
+def look(connection: Connection, name: TableName) -> Sight:
     own = current_database(connection)
-    found = _rows(connection, f"{_tables(connection)} AND TABLE_NAME = %s", name.schema or own, name.name)
+    tables = f"{_tables(connection, _OF_THE_MOMENT)} AND TABLE_NAME = %s"
+    found = _rows(connection, tables, name.schema or own, name.name)
     if not found:
         raise TableNotFound(f"there is no table {name} in this database")
     row = found[0]
     schema, table = row["schema"], row["name"]
-    return _table(
+    partitions = _rows(connection, _PARTITIONS, schema, table) if _may_have_partitions(connection, row) else []
+    indexes = _rows(connection, _indexes_sql(connection), schema, table)
+    references = _references(connection, schema, table, own)
+    columns = _rows(connection, _COLUMNS, schema, table)
+    described = _table(
         own,
         {**row, "type": "TEMPORARY" if _is_hidden(connection, schema, table) else row["type"]},
-        partitions=_rows(connection, _PARTITIONS, schema, table) if _may_have_partitions(connection, row) else [],
-        indexes=_rows(connection, _INDEXES, schema, table),
-        columns=_rows(connection, _COLUMNS, schema, table),
-        references=_references(connection, schema, table, own),
+        partitions=partitions,
+        indexes=indexes,
+        columns=columns,
+        references=references,
     )
+    return Sight(
+        table=described,
+        at=row["at"].isoformat(),
+        born=None if row["born"] is None else row["born"].isoformat(),
+        size=Footprint(rows=whole(row["row_count"]), bytes=whole(row["bytes"])),
+        columns=[(each["name"], int(each["position"]), text(each["type"])) for each in columns],
+        walk=_walk(described, indexes, columns),
+    )
+
+
+def _walk(table: Table, indexes: Iterable[Mapping[str, Any]], columns: Iterable[Mapping[str, Any]]) -> Walk | None:
+    if not table.key or table.key == (ROW_ID,):
+        return None
+    shapes = {each["name"]: each for each in columns}
+    try:
+        index = key_index(table)
+        parts = [
+            keys.part({**shapes[part["column"]], "direction": part["direction"]})
+            for part in indexes
+            if part["name"] == index
+        ]
+    except (KeyError, StopIteration, Unsupported):
+        return None
+    return Walk(index=index, parts=tuple(parts))
 
 
 def describe_all(connection: Connection, names: Collection[TableName]) -> dict[TableName, Table]:
@@ -102,7 +166,7 @@ def describe_all(connection: Connection, names: Collection[TableName]) -> dict[T
     if referenced is None or len(tables) > SPARSE * len(wanted):
         return {}
     partitions, indexes, columns = (
-        _by_table(_rows(connection, _of_schema(sql), own)) for sql in (_PARTITIONS, _INDEXES, _COLUMNS)
+        _by_table(_rows(connection, _of_schema(sql), own)) for sql in (_PARTITIONS, _indexes_sql(connection), _COLUMNS)
     )
     return {
         TableName(name): _table(
@@ -154,9 +218,12 @@ def _table(
 
 
 def _may_have_partitions(connection: Connection, row: Mapping[str, Any]) -> bool:
-    """MariaDB says so where it describes the table; to ask for the partitions themselves takes it much longer."""
-    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-    return not is_mariadb or "partitioned" in str(row["options"]).lower()
+    """MariaDB and MySQL say so of the table itself; to ask for the partitions takes them much longer."""
+    return is_tidb(connection) or "partitioned" in text(row["options"]).lower()
+
+
+def _is_mariadb(connection: Connection) -> bool:
+    return bool(getattr(connection.dialect, "is_mariadb", False))
 
 
 def full_name(connection: Connection, name: TableName) -> TableName:
@@ -290,7 +357,7 @@ class _Indexes:
                     unique=not parts[0]["non_unique"],
                     # Full-text, spatial and hash indexes have no order to walk along; ignored ones may not be named.
                     partial=parts[0]["type"] != "BTREE" or parts[0]["ignored"],
-                    ascends=all(part["COLLATION"] == "A" for part in parts),
+                    ascends=all(part["direction"] == "A" for part in parts),
                 )
             )
             if usable and not parts[0]["non_unique"] and not any(part["nullable"] == "YES" for part in parts):
@@ -303,10 +370,8 @@ def _indexes(rows: Iterable[dict[str, Any]]) -> _Indexes:
     for row in rows:
         # MyRocks calls its indexes LSMTREE; they are ordered like a B-tree.
         row["type"] = "BTREE" if row["type"] in ("BTREE", "LSMTREE") else row["type"]
-        # IGNORED on MariaDB, INVISIBLE on MySQL.
         # TiDB has the number as text.
         row["non_unique"] = int(row["non_unique"])
-        row["ignored"] = row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
         grouped[row["name"]].append(row)
     return _Indexes(grouped.items())
 
@@ -417,6 +482,10 @@ def _kind(schema: str, kind: str, partitioned: bool, *, catalog: bool) -> TableK
         return TableKind.SYSTEM
     found = _KINDS.get(kind, TableKind.SYSTEM)
     return TableKind.PARTITIONED if partitioned and found is TableKind.TABLE else found
+
+
+def whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def text(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -207,7 +207,7 @@ def load(connection: Connection, table: TableName, index: str, extra: Walk | Non
     if not index:
         return Walk(index="", parts=(Part(column=ROW_ID, form=Form.NUMBER),))
     rows = connection.exec_driver_sql(
-        "SELECT s.COLUMN_NAME AS name, s.COLLATION AS direction, c.DATA_TYPE AS type, c.COLUMN_TYPE AS full_type,"
+        "SELECT s.COLUMN_NAME AS name, s.COLLATION AS direction, c.DATA_TYPE AS plain_type, c.COLUMN_TYPE AS type,"
         " c.CHARACTER_SET_NAME AS charset, c.COLLATION_NAME AS collation_name"
         " FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c"
         # Both views are given the name: the server opens every table it cannot leave out.
@@ -216,7 +216,7 @@ def load(connection: Connection, table: TableName, index: str, extra: Walk | Non
         " ORDER BY s.SEQ_IN_INDEX",
         (table.schema, table.name, table.schema, table.name, index),
     ).mappings()
-    parts = tuple(_part(dict(row)) for row in rows)
+    parts = tuple(part(dict(row)) for row in rows)
     if not parts:
         raise Drift(f"table {table} has no index {index} any more, which its job walks along")
     return Walk(index=index, parts=(*parts, *extra.parts) if extra else parts)
@@ -240,16 +240,17 @@ def decode(text: str, walk: Walk) -> Key:
     )
 
 
-def _part(row: dict[str, Any]) -> Part:
-    kind = str(row["type"]).lower()
+def part(row: Mapping[str, Any]) -> Part:
+    """A column of an index, as the server describes both. Raises Unsupported."""
+    kind, whole = str(row["plain_type"]).lower(), str(row["type"])
     return Part(
         column=row["name"],
         form=form(row["name"], kind),
         descending=row["direction"] == "D",
         charset=row["charset"],
         collation=row["collation_name"],
-        unsigned="unsigned" in str(row["full_type"]).lower(),
-        members=len(re.findall(r"'(?:[^']|'')*'", str(row["full_type"]))) if kind == "enum" else 0,
+        unsigned="unsigned" in whole.lower(),
+        members=len(re.findall(r"'(?:[^']|'')*'", whole)) if kind == "enum" else 0,
     )
 
 

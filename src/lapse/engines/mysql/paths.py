@@ -11,6 +11,7 @@ from lapse.engines import condition as shared
 from lapse.engines.base import BoundPolicy, Footprint
 from lapse.engines.mysql import condition, partitions, zones
 from lapse.engines.mysql.condition import Condition
+from lapse.engines.mysql.inspect import whole
 from lapse.engines.mysql.keys import ROW_ID
 from lapse.engines.mysql.names import quote, source
 from lapse.engines.mysql.session import is_tidb
@@ -64,7 +65,7 @@ def estimate_rows(connection: Connection, name: TableName) -> int:
 def footprint(connection: Connection, name: TableName) -> Footprint:
     """Of a table, or of one of its partitions."""
     found = statistics(connection, name, "TABLE_ROWS, DATA_LENGTH + INDEX_LENGTH") or (None, None)
-    return Footprint(rows=_whole(found[0]), bytes=_whole(found[1]))
+    return Footprint(rows=whole(found[0]), bytes=whole(found[1]))
 
 
 def footprints(connection: Connection, names: Sequence[TableName]) -> dict[TableName, Footprint]:
@@ -80,13 +81,9 @@ def footprints(connection: Connection, names: Sequence[TableName]) -> dict[Table
         )
         for name, count, size in rows:
             # TiDB knows no size until it has analysed the table.
-            known = None if is_tidb(connection) and not size else _whole(size)
-            found[TableName(str(name), schema)] = Footprint(rows=_whole(count), bytes=known)
+            known = None if is_tidb(connection) and not size else whole(size)
+            found[TableName(str(name), schema)] = Footprint(rows=whole(count), bytes=known)
     return found
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 def _count_up_to(connection: Connection, name: TableName, index: Index, found: Condition, most: int) -> int:

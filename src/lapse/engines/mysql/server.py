@@ -23,7 +23,7 @@ REBUILD = (OPTIMIZE, "alter_table", "truncate", "create_index", "drop_index")
 """Statements after which a table has another number and is still the same."""
 _KINDS = tuple(dict.fromkeys((*REPLACE, *REBUILD)))
 _COUNTERS = tuple(f"com_{kind}" for kind in _KINDS)
-_IDENTITY, _STARTED = "lapse_server", "lapse_server_started"
+_IDENTITY, _STARTED, _HISTORY = "lapse_server", "lapse_server_started", "lapse_server_history"
 SAME_SERVER_SECONDS = 1.0
 """A proxy may send a connection's statements to another server after a failover, and not so soon."""
 
@@ -43,13 +43,17 @@ def identity(connection: Connection) -> str:
 def incarnation(connection: Connection) -> tuple[str, datetime]:
     """One running server and database, and the server's time. The nodes of a Galera cluster are one."""
     own = inspect.current_database(connection)
-    status = _status(connection, ["wsrep_cluster_state_uuid"])
+    # What it has done is asked with it: the tables that are due are looked at next.
+    status = _status(connection, ["wsrep_cluster_state_uuid", *(_COUNTERS if _is_mariadb(connection) else ())])
     cluster = status.values.get("wsrep_cluster_state_uuid", "")
     named = f"{cluster}/{own}" if cluster.strip("-0") else f"{identity(connection)}/{status.started}/{own}"
     return named, status.now
 
 
-def history(connection: Connection) -> tuple[int, Mapping[str, int]]:
+History = tuple[int, Mapping[str, int]]
+
+
+def history(connection: Connection) -> History:
     """Since which second of the epoch the server runs, exactly, and how many statements of a kind it has executed."""
     if _is_mariadb(connection):
         status = _status(connection, _COUNTERS)
@@ -58,6 +62,16 @@ def history(connection: Connection) -> tuple[int, Mapping[str, int]]:
     if monotonic() > until:
         started = _status(connection).started
     return started, executed(connection)
+
+
+def recent_history(connection: Connection) -> History | None:
+    """As it was a moment ago, where this connection has asked for it; None otherwise, and on MySQL.
+
+    What was executed since is missing in it, so it may be kept with what was looked at after it, and says nothing about
+    what was looked at before.
+    """
+    known: tuple[History, float] | None = connection.info.get(_HISTORY)
+    return known[0] if known is not None and monotonic() <= known[1] else None
 
 
 def executed(connection: Connection) -> dict[str, int]:
@@ -90,7 +104,10 @@ def _status(connection: Connection, names: Sequence[str] = ()) -> _Status:
     ).all()
     values = {inspect.text(row[0]).lower(): inspect.text(row[1]) for row in rows}
     started = int(rows[0][2]) - int(values["uptime"]) if "uptime" in values else 0
-    connection.info[_STARTED] = started, monotonic() + SAME_SERVER_SECONDS
+    until = monotonic() + SAME_SERVER_SECONDS
+    connection.info[_STARTED] = started, until
+    if all(name in names for name in _COUNTERS):
+        connection.info[_HISTORY] = (started, _executed(values)), until
     return _Status(started=started, now=rows[0][3].replace(tzinfo=UTC), values=values)
 
 

@@ -63,12 +63,13 @@ def ranges(
     looks: bool = True,
 ) -> list[KeyRange]:
     """`walk` is the way along the table's key and `size` what the server thinks of it, asked for only where they are
-    needed; `reader` looks on a replica."""
+    needed; `reader` looks on a replica. What is not looked into is one range without an end: its first batch finds
+    one."""
     if isinstance(target.declared.expression, Null):
         return []
-    if target.path.kind is not PathKind.PHYSICAL:
+    if target.path.kind is not PathKind.PHYSICAL or not looks:
         return [KeyRange()]
-    if looks and _finds_nothing(connection, target, size().bytes, reader):
+    if _finds_nothing(connection, target, size().bytes, reader):
         return []
     return key_ranges(connection, target.declared.table.name, walk(), pieces, rows=size().rows)
 
