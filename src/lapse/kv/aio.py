@@ -1,4 +1,4 @@
-"""Key-value stores with per-row TTL, for asyncio; what each method does is written in `lapse.kv.sync`."""
+"""Key-value stores with per-row TTL, for asyncio: `lapse.kv.base`, as it is."""
 
 from typing import Unpack
 
