@@ -64,7 +64,7 @@ async def everything_once(opener: Opener) -> None:
         with pytest.raises(InvalidValue):
             await store.put(b"", b"v")
         assert (await store.purge(within="10 seconds")).purged == 50
-        assert (await store.stats(count=True)).rows == 2
+        assert (await store.preview()).rows == 2
         await store.set_default_ttl("1 day")
         assert await store.persist(b"b")
         await store.flush()

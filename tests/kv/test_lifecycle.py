@@ -216,7 +216,7 @@ class TestWhoMayOpen:
         ):
             with pytest.raises(Refused, match="read-only"):
                 write()
-        assert reader.stats(count=True).rows == 1
+        assert reader.preview().rows == 1
 
     def test_a_store_that_is_not_there(self, opener: Opener) -> None:
         for options in ({"read_only": True}, {"create": False}):

@@ -201,19 +201,17 @@ def test_rows_per_second_is_kept(store: Store, clock: ManualClock) -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_stats_count_the_backlog(store: Store, clock: ManualClock, opener: Opener) -> None:
+def test_a_preview_counts_the_backlog(store: Store, clock: ManualClock, opener: Opener) -> None:
     fill(store, 30, b"a", "1 hour")
     fill(store, 20, b"b", "9 hours")
     clock.advance(2 * HOUR)
-    stats = store.stats(count=True)
-    assert (stats.rows, stats.expired, stats.counted) == (50, 30, True)
-    assert stats.oldest_expired == clock.now() - HOUR
-    assert stats.last_purge is None
+    preview = store.preview()
+    assert (preview.rows, preview.expired, preview.last_purge) == (50, 30, None)
+    assert preview.oldest_expired == clock.now() - HOUR
     assert opener.metric("lapse_kv_backlog_rows") == 30
     assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == (clock.now() - HOUR).timestamp()
     store.purge()
-    stats = store.stats()
-    assert stats.last_purge == clock.now()
+    assert store.stats().last_purge == clock.now()
     assert opener.metric("lapse_kv_backlog_rows") == 0
 
 

@@ -126,14 +126,10 @@ def scan(
 
 
 @app.command()
-def stats(
-    url: Url,
-    count: Annotated[bool, typer.Option("--count", help="Look at every row, for exact numbers.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show what a store holds."""
+def stats(url: Url, as_json: Json = False) -> None:
+    """Show what a store says about itself, without reading its rows; `preview` counts them."""
     with _open(url, read_only=True) as store:
-        found = store.stats(count=count)
+        found = store.stats()
     _show(asdict(found), as_json)
 
 

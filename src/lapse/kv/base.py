@@ -246,24 +246,17 @@ class AsyncStore(AsyncReader):
         now_ms = self.state.clock.now_ms()
         return min([now_ms, *(snapshot.opened_ms for snapshot in self.open_snapshots())]), now_ms
 
-    async def stats(self, *, count: bool = False) -> Stats:
-        """With `count` every row is read; without, only what the engine knows at once."""
+    async def stats(self) -> Stats:
+        """What is known at once, without reading rows."""
         state = self.state
         state.check_open()
-        census = await self.aside(self.count()) if count else None
-        if census is not None:
-            state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return Stats(
             url=self.url,
             engine=state.url.engine,
             format_version=state.format.version,
             default_ttl=None if state.default is None else str(state.default),
-            rows=self.estimated_rows() if census is None else census.rows,
-            expired=None if census is None else census.expired,
-            oldest_expired=None if census is None else census.oldest_expired,
-            unreadable=None if census is None else census.unreadable,
+            rows=self.estimated_rows(),
             paused=await self.paused(),
-            counted=count,
             bytes=await self.size(),
             open_snapshots=len(self.open_snapshots()),
             clock_mark=from_millis(max(state.mark_ms, 0)),
@@ -274,6 +267,7 @@ class AsyncStore(AsyncReader):
         """What a purge would remove now, and what expires next; every row is read, and nothing is changed."""
         self.state.check_open()
         census = await self.aside(self.count())
+        self.state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:

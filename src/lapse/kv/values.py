@@ -123,18 +123,14 @@ class Preview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or None."""
+    """`rows` is an estimate of the engine's, None where it has none."""
 
     url: str
     engine: str
     format_version: int
     default_ttl: str | None
     rows: int | None
-    expired: int | None
-    oldest_expired: datetime | None
-    unreadable: int | None
     paused: str | None
-    counted: bool
     bytes: int
     open_snapshots: int
     clock_mark: datetime
@@ -174,17 +170,13 @@ class Census:
                 for name, ahead_ms in _AHEAD_MS.items():
                     self._expiring[name] += expires_ms - self.now_ms <= ahead_ms
 
-    @property
-    def oldest_expired(self) -> datetime | None:
-        return from_millis(self.oldest_ms) if self.expired else None
-
     def preview(self, *, paused: str | None, last_purge: datetime | None) -> Preview:
         return Preview(
             at=from_millis(self.now_ms),
             rows=self.rows,
             expired=self.expired,
             expired_bytes=self.expired_bytes,
-            oldest_expired=self.oldest_expired,
+            oldest_expired=from_millis(self.oldest_ms) if self.expired else None,
             expiring=self._expiring,
             next_expiry=None if self.next_ms == NEVER_MS else from_millis(self.next_ms),
             never=self.never,
