@@ -12,7 +12,7 @@ from weakref import ref
 from lapse.errors import SnapshotTooOld, StoreClosed
 from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
-from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, unpack
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, unpack
 from lapse.kv.state import State
 from lapse.kv.values import Meta
 
@@ -101,9 +101,9 @@ class Scan:
                     ends_s, live_from = moment.ends_s, moment.live_from
                 if live_from <= raw < end and ((value := raw[where]) or len(raw) == least):
                     yield key, value
-                elif unpack(key, raw)[0] & TOMBSTONE:
                     continue
-                elif include_expired:
+                unpack(key, raw)  # an error if it cannot be read
+                if include_expired:
                     yield key, raw[where]
                 else:
                     hidden += 1

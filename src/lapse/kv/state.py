@@ -10,7 +10,7 @@ from lapse.kv.clock import StoreClock, end_of
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
 from lapse.kv.options import MergeFunction, Options
-from lapse.kv.row import TOMBSTONE, VALUE, Row, header, unpack
+from lapse.kv.row import VALUE, Row, header, unpack
 from lapse.kv.ttl import TtlLike, expiry_ms
 from lapse.kv.units import Group, Written
 from lapse.kv.url import StoreUrl
@@ -99,9 +99,7 @@ class State:
         """The row, if it exists for a reader at `now_ms`."""
         if raw is None:
             return None
-        flags, created_ms, expires_ms = unpack(key, raw)
-        if flags & TOMBSTONE:
-            return None
+        created_ms, expires_ms = unpack(key, raw)
         if expires_ms <= now_ms and not include_expired:
             self.metrics.hidden()
             return None

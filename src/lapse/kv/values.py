@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lapse.errors import CorruptRow, StoreTooNew
-from lapse.kv.row import TOMBSTONE, Row, unpack
+from lapse.kv.row import Row, unpack
 from lapse.kv.ttl import NEVER_MS, from_millis
 
 
@@ -152,11 +152,9 @@ class Census:
     def add(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         for key, raw in rows:
             try:
-                flags, _, expires_ms = unpack(key, raw)
+                expires_ms = unpack(key, raw)[1]
             except (CorruptRow, StoreTooNew):
                 self.unreadable += 1
-                continue
-            if flags & TOMBSTONE:
                 continue
             self.rows += 1
             if expires_ms <= self.now_ms:
