@@ -172,7 +172,7 @@ class TestClock:
         opener().close()
         clock.set(START - timedelta(milliseconds=20))
         with pytest.raises(ClockBehind):  # a manual clock does not come nearer by waiting
-            opener(clock_wait_s=0.05)
+            opener()
 
     def test_the_clock_never_runs_backwards_while_open(self, store: Store, clock: ManualClock) -> None:
         store.put(b"k", b"v", ttl="1 hour")

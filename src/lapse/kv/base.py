@@ -324,6 +324,7 @@ class AsyncStore(AsyncReader):
         async with self.gate.beside():
             self.state.check_writable()
             if rows.keys or deletes:
+                await self.save_mark(self.state.clock.now_ms())
                 await self.write(rows, ttl, deletes)
         return len(rows.keys)
 
@@ -352,7 +353,9 @@ class AsyncStore(AsyncReader):
         is called again if another write of the row came in between.
         """
         self.state.check_writable()
-        function = self.state.merge_function()
+        function = self.state.options.merge
+        if function is None:
+            raise Unsupported("this store has no merge function", hint="open it with merge=function")
         check_value(operand)
         ttl = plain_ttl(ttl)
         self.state.expiry_ms(ttl, self.state.clock.now_ms())  # before the function is called

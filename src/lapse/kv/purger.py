@@ -37,7 +37,6 @@ class PurgerConfig:
     stores: tuple[str, ...]
     every: DurationLike = DEFAULT_EVERY
     within: DurationLike | None = None
-    max_rows: int | None = None
     rows_per_second: float | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +51,7 @@ class PurgerConfig:
         Budget(**self.limits())
 
     def limits(self, stop: threading.Event | None = None) -> PurgeLimits:
-        return PurgeLimits(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second, stop=stop)
+        return PurgeLimits(within=self.within, rows_per_second=self.rows_per_second, stop=stop)
 
     @property
     def every_s(self) -> float:

@@ -119,7 +119,6 @@ class Transaction(Reader):
 
     put = waited(AsyncTransaction.put)
     delete = waited(AsyncTransaction.delete)
-    merge = waited(AsyncTransaction.merge)
     commit = waited(AsyncTransaction.commit)
 
     def rollback(self) -> None:

@@ -65,7 +65,7 @@ class PurgeResult:
     """One purge. `purged` counts rows really removed; `held` are expired rows an open snapshot still reads.
 
     `complete` says that nothing that was expired at `cutoff` is left for the next run; `reasons` say why not.
-    `left` are the expired rows that are, the oldest of them since `oldest_left`; None if they were not counted.
+    `left` are the expired rows that are, the oldest of them since `oldest_left`; None after a purge that was cut short.
     """
 
     cutoff: datetime

@@ -98,7 +98,7 @@ def test_ttl(url: str) -> None:
         (["put", "{}", "", "v"], 2, "must not be empty"),
         (["put", "{}", "zz", "v", "--as", "hex"], 2, "must be hex"),
         (["ttl", "{}", "soon"], 2, "duration"),
-        (["purge", "{}", "--max-rows", "0"], 2, "more than 0"),
+        (["purge", "{}", "--rows-per-second", "0"], 2, "more than 0"),
         (["get", "{}-elsewhere", "k"], 1, "no store"),
         (["put", "{}-elsewhere", "k", "v"], 1, "`lapse kv put --create` creates one"),
         (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file, not a"),

@@ -128,7 +128,7 @@ class _Opening:
                 hint="create the store with the clock it is to be used with",
             )
         try:
-            StoreClock().resume(tick_ms, wait_s=state.options.clock_wait_s)
+            StoreClock().resume(tick_ms)
         except ClockBehind:
             raise ClockBehind(
                 f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
