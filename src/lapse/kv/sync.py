@@ -21,6 +21,8 @@ from lapse.kv.url import ROCKSDB, StoreUrl, parse
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_CLASSES_OF_TTLS = (str, timedelta, datetime)
+
 
 def open(url: str, **options: Unpack[OpenOptions]) -> Store:
     """Open the store at `url`, creating it if need be.
@@ -56,7 +58,7 @@ def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Cal
 
 
 def _plain(value: Any) -> Any:
-    return plain_ttl(value) if isinstance(value, str | timedelta | datetime) else value
+    return plain_ttl(value) if isinstance(value, _CLASSES_OF_TTLS) else value
 
 
 class Block:

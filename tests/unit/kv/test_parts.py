@@ -101,14 +101,22 @@ class TestWritten:
         (group,) = written
         assert group.keys is not None and set(group.keys) == {b"k"} and len(group.keys) <= KEPT_KEYS + 1
 
-    @given(st.lists(st.tuples(st.binary(min_size=1, max_size=5), st.integers(0, 2**40) | st.just(NEVER_MS))))
-    def test_every_row_is_in_a_group_that_is_due_before_it(self, rows: list[tuple[bytes, int]]) -> None:
+    @given(
+        rows=st.lists(st.tuples(st.binary(min_size=1, max_size=5), st.integers(0, 2**40) | st.just(NEVER_MS))),
+        most=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    )
+    def test_every_row_is_in_a_group_that_is_due_before_it(
+        self, rows: list[tuple[bytes, int]], most: tuple[int, int]
+    ) -> None:
         written = Written(base_ms=1_000)
         for key, expires_ms in rows[::2]:
             written.note(key, expires_ms)
         other = Written(base_ms=77)
         for key, expires_ms in rows[1::2]:
             other.note(key, expires_ms)
+        for kept, keys in zip((written, other), most, strict=True):
+            for group in kept:
+                group.shrink(keys)  # those with more are ranges
         written.absorb(other)
         again = read_written(written.to_bytes(), base_ms=5)
         assert not again.is_unknown
