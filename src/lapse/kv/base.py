@@ -1,7 +1,7 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
 It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.runner.Direct` runs them
-where they are called. `lapse.kv.sync` makes the synchronous interface of both of what is written here.
+where they are called. `lapse.kv.sync` makes the synchronous methods of these.
 """
 
 from __future__ import annotations
