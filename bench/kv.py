@@ -391,6 +391,18 @@ class Redis:
         return rest
 
 
+def connect_to_redis(address: Path) -> Redis:
+    """Its socket is there a moment before it can be connected to."""
+    until = time.monotonic() + REDIS_START_S
+    while True:
+        try:
+            return Redis(address)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.01)
+
+
 def with_redis(rows: Rows, singles: int) -> Figures:
     """The processor time is the client's alone; the server has its own. Its purge is not asked for: it samples."""
     with folder() as path:
@@ -399,10 +411,7 @@ def with_redis(rows: Rows, singles: int) -> Figures:
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         server = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL)
         try:
-            until = time.monotonic() + REDIS_START_S
-            while not address.exists() and time.monotonic() < until:
-                time.sleep(0.01)
-            client, life = Redis(address), b"%d" % TTL_MS
+            client, life = connect_to_redis(address), b"%d" % TTL_MS
             return measure(
                 rows,
                 put=lambda key, value: client.call(b"SET", key, value, b"PX", life),

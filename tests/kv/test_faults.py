@@ -59,7 +59,7 @@ READS: list[Callable[[Store], object]] = [
     lambda store: list(store.scan(prefix=b"row-")),
     lambda store: list(store.scan(key(10), key(ROWS - 10))),
     lambda store: list(store.snapshot().scan()),
-    lambda store: store.stats(count=True),
+    lambda store: store.preview(),
 ]
 
 

@@ -162,28 +162,12 @@ def test_nothing_expired_means_nothing_read(store: Store, clock: ManualClock, ki
     assert (result.purged, result.units_skipped, result.complete) == (0, 1, True)
 
 
-def test_max_rows_stops_and_the_next_purge_goes_on(store: Store, clock: ManualClock) -> None:
-    fill(store, 2500, b"k", "1 hour")
-    fill(store, 10, b"z", "9 hours")
-    clock.advance(HOUR)
-    purged: list[int] = []
-    while not purged or purged[-1]:
-        result = store.purge(max_rows=1100)
-        purged.append(result.purged)
-        assert result.complete == (sum(purged) == 2500)
-    assert purged == [1100, 1100, 300, 0]
-    assert len(list(store.scan(include_expired=True))) == 10
-
-
 @pytest.mark.parametrize(
     "bad",
     [
-        {"max_rows": 0},
-        {"max_rows": True},
         {"rows_per_second": 0},
         {"within": "0 seconds"},
         {"within": "5"},
-        {"within": "1 second", "max_rows": 5},
     ],
     ids=str,
 )
@@ -201,35 +185,18 @@ def test_rows_per_second_is_kept(store: Store, clock: ManualClock) -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_stats_count_the_backlog(store: Store, clock: ManualClock, opener: Opener) -> None:
+def test_a_preview_counts_the_backlog(store: Store, clock: ManualClock, opener: Opener) -> None:
     fill(store, 30, b"a", "1 hour")
     fill(store, 20, b"b", "9 hours")
     clock.advance(2 * HOUR)
-    stats = store.stats(count=True)
-    assert (stats.rows, stats.expired, stats.counted) == (50, 30, True)
-    assert stats.oldest_expired == clock.now() - HOUR
-    assert stats.last_purge is None
+    preview = store.preview()
+    assert (preview.rows, preview.expired, preview.last_purge) == (50, 30, None)
+    assert preview.oldest_expired == clock.now() - HOUR
     assert opener.metric("lapse_kv_backlog_rows") == 30
     assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == (clock.now() - HOUR).timestamp()
     store.purge()
-    stats = store.stats()
-    assert stats.last_purge == clock.now()
+    assert store.stats().last_purge == clock.now()
     assert opener.metric("lapse_kv_backlog_rows") == 0
-
-
-def test_the_backlog_is_known_after_an_incomplete_purge(opener: Opener, clock: ManualClock) -> None:
-    store = opener()
-    fill(store, 30, b"k", "1 hour")
-    store.put(b"keep", b"a value that stays", ttl="9 hours")
-    clock.advance(2 * HOUR)
-    result = store.purge(max_rows=10)
-    assert (result.purged, result.complete, result.left) == (10, False, 20)
-    assert result.oldest_left == clock.now() - HOUR
-    assert opener.metric("lapse_kv_backlog_rows") == 20
-    assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == (clock.now() - HOUR).timestamp()
-    store.purge()
-    assert opener.metric("lapse_kv_backlog_rows") == 0
-    assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == 0
 
 
 def test_rows_that_a_snapshot_reads_are_the_backlog(opener: Opener, clock: ManualClock) -> None:
@@ -241,6 +208,7 @@ def test_rows_that_a_snapshot_reads_are_the_backlog(opener: Opener, clock: Manua
         assert (result.complete, result.held, result.left) == (False, 30, 30)
         assert result.oldest_left == clock.now() - HOUR
         assert opener.metric("lapse_kv_backlog_rows") == 30
+        assert opener.metric("lapse_kv_oldest_expired_timestamp_seconds") == (clock.now() - HOUR).timestamp()
     assert store.purge().left == 0
     assert opener.metric("lapse_kv_backlog_rows") == 0
 

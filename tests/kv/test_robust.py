@@ -348,10 +348,10 @@ class TestPurging:
         write_raw_row(opener, b"k0007x", b"\x02\x00\x7fabc")
         store = opener()
         clock.advance(HOUR)
-        stats = store.stats(count=True)
-        assert (stats.rows, stats.expired, stats.unreadable) == (1500, 1500, 1)
-        result = store.purge(max_rows=1000)
-        assert (result.purged, result.left) == (1000, 500)
+        preview = store.preview()
+        assert (preview.rows, preview.expired, preview.unreadable) == (1500, 1500, 1)
+        result = store.purge()
+        assert (result.purged, result.left, result.complete) == (1500, 0, False)
         assert store.preview().unreadable == 1
 
     def test_no_file_has_a_key_of_a_purged_row(self, opener: Opener, clock: ManualClock) -> None:

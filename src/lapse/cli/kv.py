@@ -126,14 +126,10 @@ def scan(
 
 
 @app.command()
-def stats(
-    url: Url,
-    count: Annotated[bool, typer.Option("--count", help="Look at every row, for exact numbers.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show what a store holds."""
+def stats(url: Url, as_json: Json = False) -> None:
+    """Show what a store says about itself, without reading its rows; `preview` counts them."""
     with _open(url, read_only=True) as store:
-        found = store.stats(count=count)
+        found = store.stats()
     _show(asdict(found), as_json)
 
 
@@ -227,7 +223,6 @@ def purge(
         str | None,
         typer.Option(help="Go on until the bytes are gone and the files verified, for at most this long."),
     ] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
     rows_per_second: Annotated[float | None, typer.Option(help="Remove at most this many rows per second.")] = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Cut off the process that has a store in a bucket open for writing.")
@@ -236,7 +231,7 @@ def purge(
 ) -> None:
     """Remove expired rows; exit code 3 if some had to stay for now."""
     with _open(url, create=False, take_over=take_over) as store:
-        result = store.purge(within=within, max_rows=max_rows, rows_per_second=rows_per_second)
+        result = store.purge(within=within, rows_per_second=rows_per_second)
     _show(asdict(result), as_json)
     if not result.complete:
         raise typer.Exit(EXIT_INCOMPLETE)

@@ -1,4 +1,5 @@
-"""Key-value stores with per-row TTL, for asyncio; what each method does is written in `lapse.kv.sync`."""
+"""Key-value stores with per-row TTL, for asyncio: `lapse.kv.base` as it is. Methods are awaited, but a scan's rows are
+taken with `async for`, and of a batch only `commit` waits."""
 
 from typing import Unpack
 

@@ -1,7 +1,7 @@
 """A store, whatever its engine: everything that is not the engine's own is written here, once.
 
 It is written as coroutines. SlateDB's wait for the engine; RocksDB's do not, and `lapse.kv.runner.Direct` runs them
-where they are called. `lapse.kv.sync` makes the synchronous interface of both.
+where they are called. `lapse.kv.sync` makes the synchronous methods of these.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ class AsyncStore(AsyncReader):
         """Bytes of the store: of its files where it has files, else of the tables it refers to."""
 
     @abstractmethod
-    async def sync(self) -> None:
-        """Make every write so far survive a crash of the machine."""
+    async def sync(self) -> None: ...
 
     @abstractmethod
     async def close_engine(self) -> None:
@@ -219,6 +218,7 @@ class AsyncStore(AsyncReader):
 
     @property
     def default_ttl(self) -> timedelta | str | None:
+        """The TTL of writes that name none; text where it has calendar months, None where rows stay."""
         default = self.state.default
         if default is None:
             return None
@@ -246,23 +246,17 @@ class AsyncStore(AsyncReader):
         now_ms = self.state.clock.now_ms()
         return min([now_ms, *(snapshot.opened_ms for snapshot in self.open_snapshots())]), now_ms
 
-    async def stats(self, *, count: bool = False) -> Stats:
+    async def stats(self) -> Stats:
+        """What is known at once, without reading rows."""
         state = self.state
         state.check_open()
-        census = await self.aside(self.count()) if count else None
-        if census is not None:
-            state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return Stats(
             url=self.url,
             engine=state.url.engine,
             format_version=state.format.version,
             default_ttl=None if state.default is None else str(state.default),
-            rows=self.estimated_rows() if census is None else census.rows,
-            expired=None if census is None else census.expired,
-            oldest_expired=None if census is None else census.oldest_expired,
-            unreadable=None if census is None else census.unreadable,
+            rows=self.estimated_rows(),
             paused=await self.paused(),
-            counted=count,
             bytes=await self.size(),
             open_snapshots=len(self.open_snapshots()),
             clock_mark=from_millis(max(state.mark_ms, 0)),
@@ -270,11 +264,14 @@ class AsyncStore(AsyncReader):
         )
 
     async def preview(self) -> Preview:
+        """What a purge would remove now, and what expires next; every row is read, and nothing is changed."""
         self.state.check_open()
         census = await self.aside(self.count())
+        self.state.metrics.counted(expired=census.expired, oldest_ms=census.oldest_ms)
         return census.preview(paused=await self.paused(), last_purge=await self._last_purge())
 
     async def history(self) -> list[PurgeRecord]:
+        """The latest hundred purges, latest first."""
         self.state.check_open()
         return stored.read_history(await self.meta_value(stored.HISTORY_KEY))
 
@@ -310,7 +307,10 @@ class AsyncStore(AsyncReader):
     def put_many(
         self, rows: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, TtlLike]], ttl: TtlLike = Ttl.DEFAULT
     ) -> Coroutine[Any, Any, int]:
-        """The rows are taken when it is called, so that nothing of the caller's runs in the coroutine."""
+        """Write rows together: the fastest way in. A row may name its own TTL. Returns how many.
+
+        The rows are taken when it is called, so that nothing of the caller's runs in the coroutine. TTLs count from the
+        moment the rows are written."""
         self.state.check_writable()
         ttl = plain_ttl(ttl)
         return self.write_all(take_rows(rows, ttl), ttl)
@@ -324,10 +324,12 @@ class AsyncStore(AsyncReader):
         async with self.gate.beside():
             self.state.check_writable()
             if rows.keys or deletes:
+                await self.save_mark(self.state.clock.now_ms())
                 await self.write(rows, ttl, deletes)
         return len(rows.keys)
 
     async def touch(self, key: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bool:
+        """Give a live row a new TTL from now on; False if there is none."""
         self.state.check_writable()
         ttl = plain_ttl(ttl)
         async with self.gate.alone():
@@ -341,11 +343,19 @@ class AsyncStore(AsyncReader):
             return True
 
     async def persist(self, key: bytes) -> bool:
+        """Remove the TTL of a live row; False if there is none."""
         return await self.touch(key, Ttl.NO_EXPIRY)
 
     async def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
+        """Combine the live value with `operand` by the store's merge function, as one write with this TTL.
+
+        An expired value is not seen by the function: what has expired does not come back through a merge. The function
+        is called again if another write of the row came in between.
+        """
         self.state.check_writable()
-        function = self.state.merge_function()
+        function = self.state.options.merge
+        if function is None:
+            raise Unsupported("this store has no merge function", hint="open it with merge=function")
         check_value(operand)
         ttl = plain_ttl(ttl)
         self.state.expiry_ms(ttl, self.state.clock.now_ms())  # before the function is called
@@ -369,6 +379,7 @@ class AsyncStore(AsyncReader):
     # Maintenance
 
     async def set_default_ttl(self, ttl: Ttl | DurationLike | None) -> None:
+        """Change it, in the store, for writes from now on; rows already written keep their expiry."""
         default = read_default(ttl)
         await self._set_meta(stored.DEFAULT_TTL_KEY, stored.pack_default(default))
         async with self.gate.beside():
@@ -376,6 +387,7 @@ class AsyncStore(AsyncReader):
             self.state.stamps.clear()
 
     async def pause(self, reason: str = "paused") -> None:
+        """Refuse purges until `resume`. Expired rows stay stored, and stay invisible."""
         await self._set_meta(stored.PAUSE_KEY, reason.encode() or b"paused")
 
     async def resume(self) -> None:
@@ -387,6 +399,14 @@ class AsyncStore(AsyncReader):
         await self.flush()
 
     async def purge(self, **limits: Unpack[PurgeLimits]) -> PurgeResult:
+        """Remove rows that are expired, on an idle store as well.
+
+        Without `within` the rows are removed and the engine frees their bytes in its own time. With `within` flush,
+        compaction and garbage collection are driven until the bytes are gone, the store's files are searched for them,
+        and `complete` says whether all that happened in this time. Where files cannot be searched (object stores) it
+        can be true without that, and `verification.unchecked` says so. Once `stop` is set the purge ends at its next
+        step and leaves the rest for another one.
+        """
         return await self.aside(self.purge_within(Budget(**limits)))
 
     async def purge_within(self, budget: Budget) -> PurgeResult:
@@ -410,6 +430,7 @@ class AsyncStore(AsyncReader):
                 await self.put_meta({stored.MARK_KEY: stored.pack_mark(self.state.mark_ms)})
 
     async def flush(self) -> None:
+        """Make every write so far survive a crash of the machine."""
         self.state.check_open()
         if not self.state.options.read_only:
             await self.aside(self.sync())

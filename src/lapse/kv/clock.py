@@ -79,16 +79,14 @@ class StoreClock:
                 self.on_advance()
             return self.moment
 
-    def resume(
-        self, mark_ms: int, *, wait_s: float = CLOCK_WAIT_S, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def resume(self, mark_ms: int, *, sleep: Callable[[float], None] = time.sleep) -> None:
         """Go on from the latest time a store has seen; a clock that stays behind it is an error.
 
         Expiry compares instants of this clock with instants of earlier runs: with a clock in the past rows
         that were already gone would come back.
         """
         now_ms = self._read_ms()
-        if 0 < mark_ms - now_ms <= wait_s * 1000:
+        if 0 < mark_ms - now_ms <= CLOCK_WAIT_S * 1000:
             sleep((mark_ms - now_ms) / 1000)
             now_ms = self._read_ms()
         if now_ms < mark_ms:

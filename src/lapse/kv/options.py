@@ -15,7 +15,6 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lapse.clock import Clock
 from lapse.errors import ForeignStore, InvalidValue, NotFound
-from lapse.kv.clock import CLOCK_WAIT_S
 from lapse.kv.ttl import Ttl, millis_of, read_default, read_duration
 from lapse.kv.url import StoreUrl
 from lapse.model.interval import Interval
@@ -31,7 +30,6 @@ class OpenOptions(TypedDict, total=False):
 
     default_ttl: Ttl | DurationLike | None
     clock: Clock | None
-    clock_wait_s: float
     max_clock_jump: DurationLike
     trust_clock: bool
     merge: MergeFunction | None
@@ -53,7 +51,6 @@ class Options:
         self.sets_default = "default_ttl" in given
         self.default = read_default(given.get("default_ttl"))
         self.clock = given.get("clock")
-        self.clock_wait_s = given.get("clock_wait_s", CLOCK_WAIT_S)
         self.max_clock_jump_ms = _fixed_ms(given.get("max_clock_jump", "366 days"), "max_clock_jump")
         self.trust_clock = given.get("trust_clock", False)
         self.merge = given.get("merge")
@@ -66,8 +63,6 @@ class Options:
         self.registry = given.get("registry", REGISTRY)
         if self.merge is not None and not callable(self.merge):
             raise InvalidValue("merge", self.merge, "must be a function of the existing value and the operand")
-        if self.clock_wait_s < 0:
-            raise InvalidValue("clock_wait_s", self.clock_wait_s, "must not be negative")
         if self.read_only and (self.sets_default or self.trust_clock):
             name = "default_ttl" if self.sets_default else "trust_clock"
             raise InvalidValue(name, given.get(name), "cannot be set on a store opened read-only")
@@ -97,7 +92,6 @@ class PurgeLimits(TypedDict, total=False):
     """What `purge` takes; None means no limit."""
 
     within: DurationLike | None
-    max_rows: int | None
     rows_per_second: float | None
     stop: threading.Event | None
 
@@ -108,19 +102,13 @@ class Budget:
     longer; once `stop` is set it is over."""
 
     within: DurationLike | None = None
-    max_rows: int | None = None
     rows_per_second: float | None = None
     stop: threading.Event | None = None
     rows: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        most = self.max_rows
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most <= 0):
-            raise InvalidValue("max_rows", most, "must be a whole number, more than 0")
         if self.rows_per_second is not None and not self.rows_per_second > 0:
             raise InvalidValue("rows_per_second", self.rows_per_second, "must be more than 0")
-        if self.within is not None and most is not None:
-            raise InvalidValue("max_rows", most, "cannot be combined with within, which promises to remove all")
         self._within_s = inf if self.within is None else read_duration(self.within, name="within").approximate_seconds
         self._began = time.monotonic()
 
@@ -140,17 +128,8 @@ class Budget:
         return self.left_s <= 0 or self._is_stopped
 
     @property
-    def exhausted(self) -> bool:
-        return self.is_over() or (self.max_rows is not None and self.rows >= self.max_rows)
-
-    @property
     def why_over(self) -> str:
-        if self._is_stopped:
-            return "the purge was asked to stop"
-        return "the time was up" if self.left_s <= 0 else "the budget was used up"
-
-    def next_batch(self, most: int) -> int:
-        return most if self.max_rows is None else max(1, min(most, self.max_rows - self.rows))
+        return "the purge was asked to stop" if self._is_stopped else "the time was up"
 
     @property
     def pause_s(self) -> float:

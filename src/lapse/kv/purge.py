@@ -41,9 +41,9 @@ class Purge(ABC):
         """Rows that expired between the two are kept for an open snapshot."""
         self.sample = Sample()
         self.purged = self.held = self.skipped = self.units_read = self.keys_read = self.unreadable = self.compacted = 0
-        self.held_since_ms = self.oldest_left_ms = NEVER_MS
-        self.left: int | None = None
+        self.held_since_ms = NEVER_MS
         self.unfinished = False
+        """Whether it was cut short: then it is not known how many expired rows are left."""
         self.owed: list[KeyRange] = []
         """Ranges whose files are to be rewritten: units, and single keys."""
         self.kept: list[Unit] = []
@@ -70,11 +70,6 @@ class Purge(ABC):
                 self.state.written.absorb(written)
         await store.put_meta({stored.PURGE_KEY: stored.pack_mark(self.now_ms)})
         await store.save_mark(self.state.clock.now_ms())
-        if not self.unfinished:
-            self.left, self.oldest_left_ms = self.held, self.held_since_ms
-        elif not self.is_over():  # else there is no time to count
-            census = await store.count()
-            self.left, self.oldest_left_ms = census.expired, census.oldest_ms
         result = self._result(before, await store.size(), verification)
         past, now = await store.meta_value(stored.HISTORY_KEY), from_millis(self.state.clock.now_ms())
         await store.put_meta({stored.HISTORY_KEY: stored.with_purge(past, result, now=now)})
@@ -126,15 +121,15 @@ class Purge(ABC):
         for number, group in list(written.groups.items()):
             if group.keys is None or group.min_ms > self.now_ms:
                 continue
-            if self.budget.exhausted:
-                self.leave_rest()
+            if self.is_over():
+                self.leave_rest(self.budget.why_over)
                 return
             keys = sorted(set(group.keys))
             async with store.gate.alone():
                 rows = await store.fetch_rows(keys)
                 expired = self.expired_of(rows)
-                gone = set(expired[: self.budget.next_batch(len(rows) or 1)])
-                await store.delete_rows(list(gone))
+                await store.delete_rows(expired)
+                gone = set(expired)
                 for key, raw in rows:
                     if key not in gone and is_row(raw):
                         self.state.written.note(key, expires_ms_of(raw))
@@ -142,8 +137,6 @@ class Purge(ABC):
             if self.physical:
                 self.owed += [KeyRange(start=key, end=key + b"\0") for key in keys]
             self.keys_read += len(rows)
-            if len(gone) < len(expired):
-                self.leave_rest()
             await self._spend(len(gone))
 
     async def _sweep(self, units: Units) -> None:
@@ -155,8 +148,8 @@ class Purge(ABC):
             if unit.min_ms > self.now_ms and not self.owes(unit):
                 self.skipped += 1
                 swept.append([unit])
-            elif self.budget.exhausted:
-                self.leave_rest()
+            elif self.is_over():
+                self.leave_rest(self.budget.why_over)
                 swept.append([unit])
             else:
                 swept.append(await self._sweep_unit(unit, units.end(index)))
@@ -187,13 +180,11 @@ class Purge(ABC):
             seen = store.version()  # behind that, which may save a mark
         while rows := await chunks.chunk():
             expired += self.expired_of(rows, parts)
-            while len(expired) >= (most := self.budget.next_batch(store.purge_batch_rows)):
-                if self.budget.exhausted:
-                    break
-                seen = await self._remove(expired[:most], seen)
-                expired = expired[most:]
-            if self.is_over() or (expired and self.budget.exhausted):
-                self.leave_rest()
+            while len(expired) >= store.purge_batch_rows and not self.is_over():
+                seen = await self._remove(expired[: store.purge_batch_rows], seen)
+                expired = expired[store.purge_batch_rows :]
+            if self.is_over():
+                self.leave_rest(self.budget.why_over)
                 return [unit]
         if expired:
             await self._remove(expired, seen)
@@ -233,16 +224,16 @@ class Purge(ABC):
             if why is not None:
                 await self.save(self.kept)  # what is owed is owed still
                 is_clean = found is None or found.clean
-                self.leave_rest(f"{_UNSEARCHED if is_clean else _STILL_THERE}: {why}")
+                self.reasons.append(f"{_UNSEARCHED if is_clean else _STILL_THERE}: {why}")
                 return found
             await self.store.sleep(self.poll_s)
 
     # What may go
 
-    def leave_rest(self, why: str | None = None) -> None:
-        """Something is left for another purge, because the budget is used up or for another reason."""
+    def leave_rest(self, why: str) -> None:
+        """Rows are left for another purge."""
         self.unfinished = True
-        self.reasons.append(why or self.budget.why_over)
+        self.reasons.append(why)
 
     def expired_of(self, rows: Sequence[tuple[bytes, bytes]], parts: list[Unit] | None = None) -> list[bytes]:
         """The keys of the rows that may go, by their headers; those that stay are one unit more in `parts`. It begins
@@ -293,8 +284,8 @@ class Purge(ABC):
             cutoff=from_millis(self.cutoff_ms),
             purged=self.purged,
             held=self.held,
-            left=self.left,
-            oldest_left=from_millis(self.oldest_left_ms) if self.left else None,
+            left=None if self.unfinished else self.held,
+            oldest_left=from_millis(self.held_since_ms) if self.held and not self.unfinished else None,
             units_skipped=self.skipped,
             units_read=self.units_read,
             keys_read=self.keys_read,

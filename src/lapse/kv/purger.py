@@ -22,6 +22,8 @@ from lapse.kv.url import parse
 from lapse.kv.values import PurgeResult
 
 DEFAULT_EVERY = "1 hour"
+JITTER = 0.1
+"""Part of `every` by which a store's turn may come earlier, so that stores do not all work at once."""
 MAX_EVERY = timedelta(days=366)
 
 log = logging.getLogger(__name__)
@@ -29,14 +31,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurgerConfig:
-    """`every` is the time between two purges of a store, shortened each time by a random part of up to `jitter`, so
-    that stores do not all work at once. With `within` a purge goes on until the bytes are gone and that is verified."""
+    """`every` is the time between two purges of a store. With `within` a purge goes on until the bytes are gone and
+    that is verified."""
 
     stores: tuple[str, ...]
     every: DurationLike = DEFAULT_EVERY
-    jitter: float = 0.1
     within: DurationLike | None = None
-    max_rows: int | None = None
     rows_per_second: float | None = None
 
     def __post_init__(self) -> None:
@@ -48,12 +48,10 @@ class PurgerConfig:
             raise InvalidValue("stores", ", ".join(map(str, parsed)), "must not name a store twice")
         if self.every_s > MAX_EVERY.total_seconds():
             raise InvalidValue("every", self.every, f"must be at most {MAX_EVERY.days} days")
-        if not 0 <= self.jitter < 1:
-            raise InvalidValue("jitter", self.jitter, "must be at least 0 and less than 1")
         Budget(**self.limits())
 
     def limits(self, stop: threading.Event | None = None) -> PurgeLimits:
-        return PurgeLimits(within=self.within, max_rows=self.max_rows, rows_per_second=self.rows_per_second, stop=stop)
+        return PurgeLimits(within=self.within, rows_per_second=self.rows_per_second, stop=stop)
 
     @property
     def every_s(self) -> float:
@@ -148,7 +146,7 @@ class Purger:
             # Lapse's own errors say what is wrong; of any other the trace is needed.
             trace = None if isinstance(error, LapseError | OSError) else error
             log.warning("store %s was not purged and is tried again next time: %s", report.store, error, exc_info=trace)
-        pause_s = self._config.every_s * (1 - random.random() * self._config.jitter)
+        pause_s = self._config.every_s * (1 - random.random() * JITTER)
         self._due[url] = self._clock.now() + timedelta(seconds=pause_s)
         self._reports[url] = replace(report, at=self._clock.now(), next_due=self._due[url])
         return outcome
@@ -157,12 +155,10 @@ class Purger:
         """Every store, in the order of the configuration; may be called from another thread."""
         return tuple(self._reports.values())
 
-    def run_forever(self, stop: threading.Event, *, on_run: Callable[[PurgeRun], None] | None = None) -> None:
+    def run_forever(self, stop: threading.Event) -> None:
         """Rounds until `stop` is set."""
         while not stop.is_set():
             run = self.run_once(stop=stop)
-            if on_run is not None:
-                on_run(run)
             wait = (run.next_due - self._clock.now()).total_seconds() if run.next_due else None
             stop.wait(None if wait is None else max(0.0, wait))
 

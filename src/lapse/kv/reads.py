@@ -12,7 +12,7 @@ from weakref import ref
 from lapse.errors import SnapshotTooOld, StoreClosed
 from lapse.kv.clock import StoppedClock, StoreClock
 from lapse.kv.keys import KeyRange, check_key, check_limit, read_range
-from lapse.kv.row import HEADER_BYTES, LIVE_END, TOMBSTONE, VALUE, unpack
+from lapse.kv.row import HEADER_BYTES, LIVE_END, VALUE, unpack
 from lapse.kv.state import State
 from lapse.kv.values import Meta
 
@@ -101,9 +101,9 @@ class Scan:
                     ends_s, live_from = moment.ends_s, moment.live_from
                 if live_from <= raw < end and ((value := raw[where]) or len(raw) == least):
                     yield key, value
-                elif unpack(key, raw)[0] & TOMBSTONE:
                     continue
-                elif include_expired:
+                unpack(key, raw)  # an error if it cannot be read
+                if include_expired:
                     yield key, raw[where]
                 else:
                     hidden += 1
@@ -143,6 +143,10 @@ class AsyncBlock:
 
 
 class AsyncReader(AsyncBlock, ABC):
+    """A row is expired at every time `>=` its expiry. Expired rows are not returned by any read unless
+    `include_expired` is true. Reads outside a snapshot or transaction use the time of the moment a row is handed out;
+    inside one the time stands still. The TTL of a row is the one of its latest write."""
+
     store: AsyncStore
     handle: Any
     """The engine's object: the store's own, or that of a snapshot or transaction."""
@@ -170,6 +174,7 @@ class AsyncReader(AsyncBlock, ABC):
         return None if found is None else found.value
 
     async def meta(self, key: bytes, *, include_expired: bool = False) -> Meta | None:
+        """When the row was written, when it expires and how long that is from now."""
         self.read_ms()
         raw, now_ms = await self.store.fetch_from(self.handle, check_key(key)), self.read_ms()
         found = self.store.state.visible(key, raw, now_ms, include_expired)
@@ -184,6 +189,8 @@ class AsyncReader(AsyncBlock, ABC):
         limit: int | None = None,
         include_expired: bool = False,
     ) -> AsyncIterator[RawRow]:
+        """Rows of `[start, end)` that begin with `prefix`, in key order, as they were when the scan began, which is at
+        its first row at the latest."""
         return self.open_scan(start, end, prefix, limit, include_expired).rows()
 
     def open_scan(

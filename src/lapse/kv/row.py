@@ -4,9 +4,9 @@
     |---------|-------|-----------|------|-------|
     | version | flags | expire_ts | ts   | value |
 
-Big-endian, times in milliseconds since 1970. Bit 0 of the flags marks a tombstone, which stores with time buckets had
-until they are converted; the other bits are reserved. The expiry of a row that stays is `NEVER_MS`. In this order all
-stored rows that are live at one time lie between two byte strings, so that a read decides with one comparison:
+Big-endian, times in milliseconds since 1970. The flags are 0; bit 0 marks a tombstone, which only stores with time
+buckets have, until they are converted. The expiry of a row that stays is `NEVER_MS`. In this order all stored rows that
+are live at one time lie between two byte strings, so that a read decides with one comparison:
 `live_from(now_ms) <= raw < LIVE_END`. (Version 1 had the times the other way round; it was never released.)
 """
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from lapse.errors import CorruptRow, StoreTooNew
 
 ROW_VERSION = 2
-TOMBSTONE = 0b01
 
 _HEADER = struct.Struct(">BBqq")
 _START = struct.Struct(">BBq")
@@ -30,7 +29,9 @@ LIVE_END = bytes([ROW_VERSION, 0, 0x80])
 """Behind every live row: an expiry with the highest bit set would be before 1970."""
 
 PLAIN = bytes([ROW_VERSION, 0])
-"""What every row begins with that is not a tombstone."""
+"""What every row begins with."""
+
+TOMBSTONE = bytes([ROW_VERSION, 1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +54,7 @@ def header(*, created_ms: int, expires_ms: int) -> bytes:
 
 
 def is_row(raw: bytes) -> bool:
-    """Whether it can be read, and is no tombstone."""
+    """Whether it can be read."""
     return PLAIN <= raw < LIVE_END and len(raw) >= HEADER_BYTES
 
 
@@ -66,8 +67,8 @@ def expires_ms_of(raw: bytes) -> int:
     return int.from_bytes(raw[2:10], "big")
 
 
-def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:
-    """Flags, creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed at."""
+def unpack(key: bytes, raw: bytes) -> tuple[int, int]:
+    """Creation and expiry of a stored row; anything that Lapse did not write is refused, not guessed at."""
     try:
         version, flags, expires_ms, created_ms = _HEADER.unpack_from(raw)
     except struct.error:
@@ -76,8 +77,8 @@ def unpack(key: bytes, raw: bytes) -> tuple[int, int, int]:
         raise StoreTooNew(
             f"row {key!r} has format {version}; this Lapse reads up to {ROW_VERSION}", hint="upgrade lapse-ttl"
         )
-    if version != ROW_VERSION or flags & ~TOMBSTONE:
+    if version != ROW_VERSION or flags:
         raise CorruptRow(key, f"format {version} with flags {flags:#04x} is unknown")
     if expires_ms < 0 or created_ms < 0:
         raise CorruptRow(key, "its times are before 1970")
-    return flags, created_ms, expires_ms
+    return created_ms, expires_ms

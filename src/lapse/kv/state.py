@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lapse.errors import DatabaseUnavailable, Refused, StoreClosed, Unsupported
+from lapse.errors import DatabaseUnavailable, Refused, StoreClosed
 from lapse.kv.clock import StoreClock, end_of
 from lapse.kv.format import StoreFormat
 from lapse.kv.metrics import StoreMetrics
-from lapse.kv.options import MergeFunction, Options
-from lapse.kv.row import TOMBSTONE, VALUE, Row, header, unpack
+from lapse.kv.options import Options
+from lapse.kv.row import VALUE, Row, header, unpack
 from lapse.kv.ttl import TtlLike, expiry_ms
 from lapse.kv.units import Group, Written
 from lapse.kv.url import StoreUrl
@@ -51,7 +51,7 @@ class State:
         self.format, self.mark_ms = format, mark_ms
         if not self.options.read_only:
             if not self.options.trust_clock:
-                self.clock.resume(mark_ms, wait_s=self.options.clock_wait_s)
+                self.clock.resume(mark_ms)
             return
         if format.bucket_ms:
             raise Refused(f"{self.url} has time buckets", hint="open it for writing once: that converts it")
@@ -99,15 +99,8 @@ class State:
         """The row, if it exists for a reader at `now_ms`."""
         if raw is None:
             return None
-        flags, created_ms, expires_ms = unpack(key, raw)
-        if flags & TOMBSTONE:
-            return None
+        created_ms, expires_ms = unpack(key, raw)
         if expires_ms <= now_ms and not include_expired:
             self.metrics.hidden()
             return None
         return Row(key=key, value=raw[VALUE], created_ms=created_ms, expires_ms=expires_ms)
-
-    def merge_function(self) -> MergeFunction:
-        if self.options.merge is None:
-            raise Unsupported("this store has no merge function", hint="open it with merge=function")
-        return self.options.merge

@@ -108,11 +108,12 @@ def expiry_ms(ttl: TtlLike, *, now_ms: int, default: Interval | None) -> int:
     length = default if ttl is Ttl.DEFAULT else read_duration(ttl)
     if length is None:
         return NEVER_MS
-    try:
-        start = from_millis(now_ms)
-        expiry = to_millis(length.added_to(start)) if length.is_calendar else now_ms + millis_of(length)
-    except (OverflowError, ValueError):
-        expiry = NEVER_MS
+    expiry = now_ms + millis_of(length)
+    if length.is_calendar:
+        try:
+            expiry = to_millis(length.added_to(from_millis(now_ms)))
+        except (OverflowError, ValueError):
+            expiry = NEVER_MS
     if expiry > MAX_EXPIRY_MS:
         raise InvalidValue("ttl", str(length), "must end before the year 10000")
     return expiry

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lapse.errors import StoreError
@@ -47,22 +47,18 @@ class Group:
         elif key > self.last:
             self.last = key
 
-    def note_many(self, keys: list[bytes], first: bytes, last: bytes) -> None:
-        """All of them lie in `[first, last]`."""
+    def note_many(self, keys: Sequence[bytes]) -> None:
+        """In their order."""
         if self.keys is not None:
             self.keys.extend(keys)
             self.shrink()
-        elif first < self.first or last > self.last:
-            self.first, self.last = min(self.first, first), max(self.last, last)
+        else:
+            self.first, self.last = min(self.first, keys[0]), max(self.last, keys[-1])
 
-    def note_range(self, first: bytes, last: bytes) -> None:
-        keys = [first, last, *([self.first, self.last] if self.keys is None else self.keys)]
-        self.first, self.last, self.keys = min(keys), max(keys), None
-
-    def shrink(self) -> None:
-        if self.keys is not None and len(self.keys) > KEPT_KEYS:
+    def shrink(self, most: int = KEPT_KEYS) -> None:
+        if self.keys is not None and len(self.keys) > most:
             self.keys = list(set(self.keys))
-            if len(self.keys) > KEPT_KEYS:
+            if len(self.keys) > most:
                 self.first, self.last, self.keys = min(self.keys), max(self.keys), None
 
 
@@ -104,9 +100,10 @@ class Written:
         for group in other:
             mine = self.group(group.min_ms)
             if group.keys is not None:
-                mine.note_many(group.keys, min(group.keys), max(group.keys))
+                mine.note_many(sorted(group.keys))
             else:
-                mine.note_range(group.first, group.last)
+                mine.note_many([group.first, group.last])
+                mine.shrink(most=0)
 
     def __iter__(self) -> Iterator[Group]:
         return iter([group for group in self.groups.values() if group.keys is None or group.keys])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lapse.errors import CorruptRow, StoreTooNew
-from lapse.kv.row import TOMBSTONE, Row, unpack
+from lapse.kv.row import Row, unpack
 from lapse.kv.ttl import NEVER_MS, from_millis
 
 
@@ -65,7 +65,7 @@ class PurgeResult:
     """One purge. `purged` counts rows really removed; `held` are expired rows an open snapshot still reads.
 
     `complete` says that nothing that was expired at `cutoff` is left for the next run; `reasons` say why not.
-    `left` are the expired rows that are, the oldest of them since `oldest_left`; None if they were not counted.
+    `left` are the expired rows that are, the oldest of them since `oldest_left`; None after a purge that was cut short.
     """
 
     cutoff: datetime
@@ -123,18 +123,14 @@ class Preview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """`rows`, `expired` and `oldest_expired` are exact when `counted`, else estimates of the engine or None."""
+    """`rows` is an estimate of the engine's, None where it has none."""
 
     url: str
     engine: str
     format_version: int
     default_ttl: str | None
     rows: int | None
-    expired: int | None
-    oldest_expired: datetime | None
-    unreadable: int | None
     paused: str | None
-    counted: bool
     bytes: int
     open_snapshots: int
     clock_mark: datetime
@@ -156,11 +152,9 @@ class Census:
     def add(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         for key, raw in rows:
             try:
-                flags, _, expires_ms = unpack(key, raw)
+                expires_ms = unpack(key, raw)[1]
             except (CorruptRow, StoreTooNew):
                 self.unreadable += 1
-                continue
-            if flags & TOMBSTONE:
                 continue
             self.rows += 1
             if expires_ms <= self.now_ms:
@@ -174,17 +168,13 @@ class Census:
                 for name, ahead_ms in _AHEAD_MS.items():
                     self._expiring[name] += expires_ms - self.now_ms <= ahead_ms
 
-    @property
-    def oldest_expired(self) -> datetime | None:
-        return from_millis(self.oldest_ms) if self.expired else None
-
     def preview(self, *, paused: str | None, last_purge: datetime | None) -> Preview:
         return Preview(
             at=from_millis(self.now_ms),
             rows=self.rows,
             expired=self.expired,
             expired_bytes=self.expired_bytes,
-            oldest_expired=self.oldest_expired,
+            oldest_expired=from_millis(self.oldest_ms) if self.expired else None,
             expiring=self._expiring,
             next_expiry=None if self.next_ms == NEVER_MS else from_millis(self.next_ms),
             never=self.never,

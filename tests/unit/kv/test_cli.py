@@ -67,8 +67,8 @@ def test_scan(url: str) -> None:
 
 
 def test_stats(url: str) -> None:
-    shown = json.loads(lapse_kv("stats", url, "--count", "--json").stdout)
-    assert (shown["rows"], shown["expired"], shown["format_version"]) == (1, 0, 3)
+    shown = json.loads(lapse_kv("stats", url, "--json").stdout)
+    assert (shown["default_ttl"], shown["format_version"]) == (None, 3)
     assert "clock mark" in lapse_kv("stats", url).stdout
 
 
@@ -98,7 +98,7 @@ def test_ttl(url: str) -> None:
         (["put", "{}", "", "v"], 2, "must not be empty"),
         (["put", "{}", "zz", "v", "--as", "hex"], 2, "must be hex"),
         (["ttl", "{}", "soon"], 2, "duration"),
-        (["purge", "{}", "--max-rows", "0"], 2, "more than 0"),
+        (["purge", "{}", "--rows-per-second", "0"], 2, "more than 0"),
         (["get", "{}-elsewhere", "k"], 1, "no store"),
         (["put", "{}-elsewhere", "k", "v"], 1, "`lapse kv put --create` creates one"),
         (["put", "{}/lapse-file", "k", "v", "--create"], 1, "is a file, not a"),

@@ -21,7 +21,7 @@ from lapse.kv.format import StoreFormat
 from lapse.kv.options import Options, check_may_create
 from lapse.kv.rocksdb.engine import Calls, Handle, Pin, PinnedRows, lapse_errors, load
 from lapse.kv.rocksdb.store import RocksStore
-from lapse.kv.row import TOMBSTONE, unpack
+from lapse.kv.row import TOMBSTONE
 from lapse.kv.state import State
 from lapse.kv.url import StoreUrl
 
@@ -157,7 +157,7 @@ async def _copy(database: Handle, name: str) -> None:
         while chunk := await rows.chunk():
             batch = load().WriteBatch(raw_mode=True)
             for key, raw in chunk:
-                if unpack(key, raw)[0] & TOMBSTONE:
+                if raw.startswith(TOMBSTONE):
                     batch.delete(key)
                 else:
                     batch.put(key, raw)

@@ -126,7 +126,6 @@ class RocksStore(AsyncStore):
     async def write(self, rows: CheckedRows, ttl: TtlLike, deletes: Sequence[bytes] = ()) -> None:
         """What is done for each row is a step of C, not of Python."""
         now_ms = self.state.clock.now_ms()
-        self.save_mark_now(now_ms)
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
@@ -141,7 +140,7 @@ class RocksStore(AsyncStore):
         state, keys, ttls = self.state, rows.keys, rows.ttls
         if ttls is None:
             stamp = state.stamp(ttl, now_ms)
-            stamp.group.note_many(keys, keys[0], keys[-1])
+            stamp.group.note_many(keys)
             return repeat(stamp.head)
         heads, groups = dict[TtlLike, bytes](), dict[TtlLike, Group]()
         for own in set(ttls):
@@ -156,8 +155,8 @@ class RocksStore(AsyncStore):
         for group in distinct:
             group.shrink()
             if group.keys is None:
-                group.note_range(keys[0], keys[-1])
-        return map(heads.__getitem__, ttls)
+                group.note_many(keys)
+        return [heads[own] for own in ttls]
 
     async def put_row(self, key: bytes, raw: bytes, stamp: Stamp) -> None:
         stamp.group.note(key)

@@ -19,7 +19,7 @@ from lapse.kv.clock import StoreClock
 from lapse.kv.format import StoreFormat
 from lapse.kv.keys import EVERYTHING
 from lapse.kv.options import Options, check_may_create
-from lapse.kv.row import TOMBSTONE, unpack
+from lapse.kv.row import TOMBSTONE
 from lapse.kv.slatedb import engine
 from lapse.kv.slatedb.engine import SEGMENT, Guarded, TimeLimit, load, lock_for_writing, meta_key, translate
 from lapse.kv.slatedb.store import SlateStore, Source
@@ -128,7 +128,7 @@ class _Opening:
                 hint="create the store with the clock it is to be used with",
             )
         try:
-            StoreClock().resume(tick_ms, wait_s=state.options.clock_wait_s)
+            StoreClock().resume(tick_ms)
         except ClockBehind:
             raise ClockBehind(
                 f"the system's clock is behind {from_millis(tick_ms).isoformat()}, when SlateDB last wrote this store",
@@ -164,7 +164,7 @@ async def _move(handle: Any, prefix: bytes) -> None:
     while rows := await source.chunk():
         batch = engine.new_batch()
         for key, raw in rows:
-            if unpack(key, raw)[0] & TOMBSTONE:
+            if raw.startswith(TOMBSTONE):
                 batch.delete(SEGMENT + key)
             else:
                 batch.put(SEGMENT + key, raw)

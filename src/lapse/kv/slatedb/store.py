@@ -9,7 +9,6 @@ from itertools import repeat
 from typing import Any
 
 from lapse.errors import Unsupported
-from lapse.kv import format as stored
 from lapse.kv import row
 from lapse.kv.base import AsyncStore
 from lapse.kv.keys import RESERVED, CheckedRows, KeyRange, check_key, check_value, successor
@@ -159,9 +158,6 @@ class SlateStore(AsyncStore):
             self.put_into(batch, key, stamp.head + value, stamp.expires_ms)
         for key in deletes:
             batch.delete(self.prefix + key)
-        if now_ms - state.mark_ms >= self.mark_step_ms:
-            batch.put(meta_key(stored.MARK_KEY), stored.pack_mark(now_ms))
-            state.mark_ms = now_ms
         state.written.shrink()
         self.writes += 1
         await self.settle(await self.handle.write(batch))
@@ -276,13 +272,6 @@ class AsyncTransaction(AsyncSnapshot):
     async def delete(self, key: bytes) -> None:
         self.read_ms()
         await self.handle.delete(self.store.prefix + check_key(key))
-
-    async def merge(self, key: bytes, operand: bytes, ttl: TtlLike = Ttl.DEFAULT) -> bytes:
-        function = self.store.state.merge_function()
-        check_value(operand)
-        value = check_value(await self.store.call(function, await self.get(key), operand))
-        await self.put(key, value, ttl)
-        return value
 
     async def commit(self) -> None:
         self.read_ms()
