@@ -19,7 +19,6 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, archive_files, exports, jobs, policies, settings
 from lapse.catalog.exports import LEASE_SECONDS, NOTED_SECONDS, ExportState
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.restoring import ArchiveTable
 from lapse.errors import Blocked, DatabaseUnavailable, Interrupted, LapseError, NotPermitted, Retryable
 from lapse.model.archive import archive_table, file_url, label
 from lapse.model.blocked import BlockCode
@@ -286,7 +285,7 @@ class Exports:
 
     def _measure(self, place: Outbox, stored: StoredPolicy) -> tuple[int, bool, ExportState]:
         with self._engine.outbox(place.staging) as connection:
-            waiting = ArchiveTable(self._engine.archives, place.staging).waiting(connection)
+            waiting = self._engine.archive_table(connection, place.staging).waiting(connection)
         with self._catalog.reading() as connection:
             keep = stored.policy.archive_keep
             before = None if keep is None else keep.subtracted_from(self._engine.now(connection))

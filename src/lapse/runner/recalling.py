@@ -6,7 +6,7 @@ leaves there, by choice or because it was killed, goes into a new file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -21,7 +21,7 @@ from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.catalog.exports import LEASE_SECONDS
 from lapse.errors import Retryable
 from lapse.runner.destination import open_claimed
-from lapse.runner.exporting import Exporter, Outbox
+from lapse.runner.exporting import FILE_ROWS, Exporter, Outbox
 from lapse.runner.exports import leased
 
 WAIT_SECONDS = 0.5
@@ -86,6 +86,27 @@ class Recall:
                     raise _Undone
             except _Undone:
                 return found[0]
+
+    def look_into(self, packs: Sequence[int], measure: Callable[[Connection], R]) -> Iterator[R]:
+        """As `look`, with the rows of packs: of as many at once as a file has rows."""
+        waiting = list(packs)
+        while waiting:
+            rows, found = 0, list[R]()
+            try:
+                with self._engine.transaction() as connection:
+                    while waiting and rows < FILE_ROWS:
+                        rows += self._engine.packs.unpack(connection, self._place.staging, waiting.pop(0))
+                    found.append(measure(connection))
+                    raise _Undone
+            except _Undone:
+                yield found[0]
+
+    def unpack(self, packs: Sequence[int], alive: Callable[[], None]) -> None:
+        """The rows of packs can be chosen one by one then."""
+        for number in packs:
+            alive()
+            with self._catalog.writing() as connection:
+                self._engine.packs.unpack(connection, self._place.staging, number)
 
     def bring_back(self, file: StoredFile, alive: Callable[[], None]) -> None:
         self._exporter(file.destination, alive).bring_back(file)

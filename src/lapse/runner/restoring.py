@@ -109,6 +109,8 @@ class _Way:
     columns: tuple[str, ...]
     dropped: tuple[str, ...]
     terms: tuple[str, ...]
+    packed: tuple[str, ...]
+    """Terms for the packs that may hold such rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +141,9 @@ class Restorer:
         """What `restore` would do; changes nothing."""
         with self._engine.connection() as connection:
             way = self._way(connection, name, wanted)
-        found = self._survey(way, way.recall.files() if way.recall else (), is_dry=True)
+        with self._engine.connection() as connection:
+            packs = way.source.packs(connection, way.packed)
+        found = self._survey(way, way.recall.files() if way.recall else (), packs, is_dry=True)
         return replace(self._begun(way, found), existing=found.existing, dry_run=True)
 
     def restore(self, name: TableName, wanted: Wanted, progress: Progress | None = None) -> Restored:
@@ -148,6 +152,9 @@ class Restorer:
         if way.recall is None:
             return self._restore(way, wanted, progress, Recalled(files=(), alive=_nothing))
         with way.recall.held() as recalled:
+            with self._engine.connection() as connection:
+                packs = way.source.packs(connection, way.packed)
+            way.recall.unpack(packs, recalled.alive)
             return self._restore(way, wanted, progress, recalled)
 
     def _restore(self, way: _Way, wanted: Wanted, progress: Progress | None, recalled: Recalled) -> Restored:
@@ -211,7 +218,9 @@ class Restorer:
     def _begun(self, way: _Way, found: _Survey) -> Restored:
         return Restored(table=way.table.name, archive=way.shown, rows=found.rows, dropped=way.dropped)
 
-    def _survey(self, way: _Way, files: Sequence[StoredFile], *, is_dry: bool = False) -> _Survey:
+    def _survey(
+        self, way: _Way, files: Sequence[StoredFile], packs: Sequence[int] = (), *, is_dry: bool = False
+    ) -> _Survey:
         """What there is to restore. Every file is read, and stops a restore that has not begun where it is not what was
         recorded."""
         with self._engine.connection() as connection:
@@ -220,6 +229,10 @@ class Restorer:
             assert way.recall is not None
             both = way.recall.look(file, lambda connection: self._measure(connection, way, is_dry))
             total = total.with_file(both, there)
+        if packs:
+            assert way.recall is not None
+            for both in way.recall.look_into(packs, lambda connection: self._measure(connection, way, is_dry)):
+                total = total.with_file(both, there)
         return total
 
     def _measure(self, connection: Connection, way: _Way, is_dry: bool) -> _Survey:
@@ -256,7 +269,7 @@ class Restorer:
         columns, dropped = self._columns(connection, table, shape, wanted)
         if _is_stamped(stored):
             columns = tuple(column for column in columns if column != MANAGED_COLUMN)
-        source = ArchiveTable(self._engine.archives, place)
+        source = self._engine.archive_table(connection, place)
         terms = source.chosen(
             job=wanted.job,
             since=wanted.since,
@@ -273,6 +286,7 @@ class Restorer:
             columns=columns,
             dropped=dropped,
             terms=terms,
+            packed=source.chosen(job=wanted.job, since=wanted.since, until=wanted.until, where=None),
         )
 
     def _compiled(self, connection: Connection, place: TableName, where: str | None) -> str | None:

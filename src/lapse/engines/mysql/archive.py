@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC
 
 from sqlalchemy import Connection
@@ -10,12 +10,12 @@ from sqlalchemy import Connection
 from lapse.engines import archive
 from lapse.engines.action import Action, Delete, Move
 from lapse.engines.archive import ArchiveShape, archive_of
-from lapse.engines.base import BoundPolicy
-from lapse.engines.mysql import inspect
+from lapse.engines.base import Advice, BoundPolicy
+from lapse.engines.mysql import inspect, server
 from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
 from lapse.engines.restoring import Dialect
 from lapse.errors import Blocked, Unsupported
-from lapse.model.archive import ARCHIVED_AT, JOB, OWN_COLUMNS, SEQUENCE
+from lapse.model.archive import ARCHIVED_AT, JOB, OWN_COLUMNS, PACK, PACKED_ROWS, SEQUENCE, file_url
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -26,6 +26,14 @@ _DUPLICATE = 1062
 _NO_PARTITION = (1526, 1591)
 _MANAGED_TYPE = "datetime(6)"
 _OWN = {SEQUENCE: ("bigint", "PRI"), JOB: ("bigint", ""), ARCHIVED_AT: ("datetime(6)", "")}
+_PACKS = {PACKED_ROWS: "int", PACK: "longblob"}
+_PLACE_FOR_PACKS = f"{PACKED_ROWS} INT NULL, {PACK} LONGBLOB NULL, INDEX {PACKED_ROWS} ({PACKED_ROWS})"
+"""By the index the rows that wait are counted."""
+_ADD_PLACE = (
+    f"ADD COLUMN IF NOT EXISTS {PACKED_ROWS} INT NULL",
+    f"ADD COLUMN IF NOT EXISTS {PACK} LONGBLOB NULL",
+    f"ADD INDEX IF NOT EXISTS {PACKED_ROWS} ({PACKED_ROWS})",
+)
 _OF = "WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
 
 
@@ -94,11 +102,47 @@ def install(connection: Connection, declared: BoundPolicy) -> None:
         engine = declared.table.storage
         own = f"{SEQUENCE} BIGINT AUTO_INCREMENT PRIMARY KEY, {JOB} BIGINT NULL, {ARCHIVED_AT} DATETIME(6) NULL"
         named = ", ".join(f"{quote(column)} {kind} NULL" for column, kind in source.items())
-        connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}) ENGINE = {engine}")
+        packs = f", {_PLACE_FOR_PACKS}" if _takes_packs(connection, declared, source) else ""
+        connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}{packs}) ENGINE = {engine}")
         return
     new = [f"ADD COLUMN {quote(column)} {kind} NULL" for column, kind in archive.added(source, found).items()]
+    if _takes_packs(connection, declared, source) and not has_packs(connection, name):
+        new += _ADD_PLACE
     if new:
         connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} {', '.join(new)}")
+
+
+def _takes_packs(connection: Connection, declared: BoundPolicy, source: Mapping[str, str]) -> bool:
+    """Can an outbox of this policy get packs?"""
+    names = {column.lower() for column in source}
+    is_outbox = file_url(declared.policy.archive or "") is not None
+    return is_outbox and names.isdisjoint(_PACKS) and server.tells_deleted_rows(connection)
+
+
+def has_packs(connection: Connection, name: TableName) -> bool:
+    """Has an archive table the columns for packs?"""
+    found = connection.exec_driver_sql(
+        f"SELECT lower(COLUMN_NAME), lower(DATA_TYPE) FROM information_schema.COLUMNS {_OF}"
+        " AND COLUMN_NAME IN (%s, %s)",
+        (name.schema, name.name, *_PACKS),
+    )
+    return {inspect.text(column): inspect.text(kind) for column, kind in found} == _PACKS
+
+
+def advice(connection: Connection, declared: BoundPolicy) -> list[Advice]:
+    """An outbox that an earlier version has made."""
+    name = archive_of(declared)
+    if name is None or not _takes_packs(connection, declared, columns(connection, declared.table.name)):
+        return []
+    if not _columns(connection, name) or has_packs(connection, name):
+        return []
+    return [
+        Advice(
+            text=f"archiving the rows of table {declared.table.name} takes twice as long as it could: its outbox {name}"
+            " was made by an earlier version",
+            statement=f"ALTER TABLE {qualified(name)} {', '.join(_ADD_PLACE)};",
+        )
+    ]
 
 
 def missing(connection: Connection, declared: BoundPolicy) -> list[str]:
@@ -133,6 +177,8 @@ def shape(connection: Connection, name: TableName) -> ArchiveShape | None:
         elif each["nullable"] != "YES" or "generated" in extra:
             flaws.append(f"its column {column} is {'NOT NULL' if each['nullable'] != 'YES' else 'generated'}")
     kept = {column: str(each["type"]) for column, each in found.items() if column not in OWN_COLUMNS}
+    if _PACKS.items() <= kept.items():
+        kept = {column: kind for column, kind in kept.items() if column not in _PACKS}
     return ArchiveShape(columns=kept, flaws=tuple(flaws), own=frozenset(own))
 
 
