@@ -129,13 +129,15 @@ class Exporter:
         self._page_rows = page_rows
         self._alive = alive
 
-    def run_once(self, *, keep_after: datetime | None = None) -> Exported:
+    def run_once(self, *, keep_after: datetime | None = None, least: int = 1) -> Exported:
         """Finishes what was begun before, removes files that were archived before `keep_after`, then exports
-        everything that is there."""
+        everything that is there; after the first file only while `least` rows wait."""
         removed = self.settle(keep_after=keep_after)
         files: list[StoredFile] = []
         while (oldest := self._oldest()) is not None:
             files.append(self._export(oldest))
+            if least > 1 and self._waiting() < least:
+                break
         return Exported(files=tuple(files), removed=removed)
 
     def settle(self, *, keep_after: datetime | None = None) -> tuple[str, ...]:
@@ -387,6 +389,10 @@ class Exporter:
     def _unsettled(self, keep_after: datetime | None) -> list[StoredFile]:
         with self._catalog.reading() as connection:
             return archive_files.unsettled(connection, self.place.outbox, old_before=keep_after)
+
+    def _waiting(self) -> int:
+        with self._engine.outbox(self.place.staging) as connection:
+            return self._engine.archive_table(connection, self.place.staging).waiting(connection)
 
     def _oldest(self) -> Oldest | None:
         self._alive()

@@ -12,6 +12,7 @@ from lapse.engines.action import Action, Delete, Move
 from lapse.engines.archive import ArchiveShape, archive_of
 from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.mysql import inspect, server
+from lapse.engines.mysql.armed import YOUNG
 from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
 from lapse.engines.restoring import Dialect
 from lapse.errors import Blocked, Unsupported
@@ -35,6 +36,7 @@ _ADD_PLACE = (
     f"ADD INDEX IF NOT EXISTS {PACKED_ROWS} ({PACKED_ROWS})",
 )
 _OF = "WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
+_OF_TRIGGER = "WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE()) AND EVENT_OBJECT_TABLE = %s"
 
 
 def action(connection: Connection, declared: BoundPolicy, job: int, *, skips_locked: bool) -> Action:
@@ -59,8 +61,15 @@ def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | Non
     if name is None:
         return None
     table, before = declared.table.name.whole, columns(connection, declared.table.name)
+    # Elsewhere a table can be altered without a new time of creation.
+    by_time = declared.table.storage == "INNODB" and server.renaming_makes_young(connection)
+    known: tuple[object, ...] | None = None
 
     def confirm(now: Connection) -> None:
+        nonlocal known
+        born = _born(now, table, name) if by_time else None
+        if born is not None and born == known:
+            return
         source = columns(now, table)
         wrong = archive.missing(declared.table, name, source, shape(now, name))
         if not wrong and source != before:
@@ -71,8 +80,23 @@ def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | Non
                 f"missing in the database: {', '.join(wrong)}",
                 hint="lapse doctor URL --repair",
             )
+        known = born
 
     return confirm
+
+
+def _born(connection: Connection, table: TableName, name: TableName) -> tuple[object, ...] | None:
+    """When a table and its archive were made or last altered. None where that does not tell that they are as they were:
+    it is a moment ago, or the archive has a trigger, of which no time tells."""
+    made = f"(SELECT CREATE_TIME FROM information_schema.TABLES {_OF})"
+    *born, trigger, now = connection.exec_driver_sql(
+        f"SELECT {made}, {made}, (SELECT min(TRIGGER_NAME) FROM information_schema.TRIGGERS {_OF_TRIGGER}),"
+        " utc_timestamp(6)",
+        (table.schema, table.name, name.schema, name.name, name.schema, name.name),
+    ).one()
+    if trigger is not None or any(at is None or now - at < YOUNG for at in born):
+        return None
+    return tuple(born)
 
 
 def check(connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
@@ -188,7 +212,7 @@ def _flaws(connection: Connection, name: TableName) -> list[str]:
     kind, triggers, constraints = connection.exec_driver_sql(
         f"SELECT (SELECT TABLE_TYPE FROM information_schema.TABLES {_OF}),"
         " (SELECT group_concat(TRIGGER_NAME) FROM information_schema.TRIGGERS"
-        "   WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE()) AND EVENT_OBJECT_TABLE = %s),"
+        f"   {_OF_TRIGGER}),"
         f" (SELECT group_concat(CONSTRAINT_NAME) FROM information_schema.TABLE_CONSTRAINTS {_OF}"
         "   AND CONSTRAINT_TYPE <> 'PRIMARY KEY')",
         (*where, *where, *where),
