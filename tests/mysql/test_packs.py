@@ -300,10 +300,10 @@ def test_a_session_that_is_killed_while_rows_come_loses_none(
     h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
     h.sql(f"ALTER TABLE events SET ({to(folder)}, ttl_guard = 'off')")
     h.sql("INSERT INTO events SELECT seq, '2020-01-01', repeat('x', 1000000) FROM seq_1_to_40")
-    whole, killed = packets.whole, []
+    whole, killed = packets.whole, list[int]()
 
-    def slowly(raw: Any, result: Any) -> Iterator[packets.Batch]:
-        for batch in whole(raw, result):
+    def slowly(raw: Any, result: Any, batch_bytes: int) -> Iterator[packets.Batch]:
+        for batch in whole(raw, result, batch_bytes):
             yield batch
             if not killed:
                 killed.append(raw.thread_id())

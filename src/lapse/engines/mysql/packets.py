@@ -66,9 +66,9 @@ def texts(result: Any) -> list[bool]:
     return [encoding is not None for encoding, _ in result.converters]
 
 
-def whole(raw: Any, result: Any) -> Generator[Batch]:
-    """The same rows, not yet cut into cells."""
-    rows = _Rows(raw, result)
+def whole(raw: Any, result: Any, batch_bytes: int = BATCH_BYTES) -> Generator[Batch]:
+    """The same rows, not yet cut into cells. A batch ends with the row by which it has `batch_bytes`."""
+    rows = _Rows(raw, result, batch_bytes)
     if raw._next_seq_id != (result.field_count + PACKETS_BEFORE) & 0xFF:
         raise LapseError("some of the rows of a result were read already")
     try:
@@ -83,9 +83,10 @@ def whole(raw: Any, result: Any) -> Generator[Batch]:
 class _Rows:
     """Reads ahead: after the last packet of a result the server sends nothing until it is asked."""
 
-    def __init__(self, raw: Any, result: Any) -> None:
+    def __init__(self, raw: Any, result: Any, batch_bytes: int) -> None:
         self._raw = raw
         self._result = result
+        self._batch_bytes = batch_bytes
         self._data = bytearray()
 
     def next_batch(self) -> Batch | None:
@@ -100,7 +101,7 @@ class _Rows:
     def _find(self, starts: array[int], ends: array[int]) -> int:
         """Whole rows, up to about the bytes of a batch; returns where the last one ends."""
         at, number, data = 0, self._raw._next_seq_id, self._data
-        while self._result.unbuffered_active and at < BATCH_BYTES:
+        while self._result.unbuffered_active and at < self._batch_bytes:
             if len(data) < at + HEADER.size:
                 self._read_more()
                 continue

@@ -38,8 +38,10 @@ from lapse.errors import ArchiveDamaged, LapseError, MissingExtra, Retryable, Un
 from lapse.model.archive import ARCHIVED_AT, JOB, PACK, PACKED_ROWS, SEQUENCE
 from lapse.model.table import TableName
 
-MOST_PACK_BYTES = 2 * packets.BATCH_BYTES
-"""Of rows, before they are compressed. A larger row is not packed."""
+PACK_BYTES = 1 << 20
+"""Of rows, before they are compressed: what the driver makes of them for the server is several times as large."""
+MOST_PACK_BYTES = 8 << 20
+"""With its last row. A larger one is not packed."""
 MOST_BATCH_BYTES = 32 << 20
 """What a batch holds in memory, compressed, until the server has sent all of its rows."""
 STATEMENT_BYTES = 1 << 10
@@ -106,7 +108,7 @@ class Packer:
 
     def _packed(self, raw: Any, result: Any) -> list[tuple[int, bytes]]:
         found, size, is_text = list[tuple[int, bytes]](), 0, packets.texts(result)
-        with closing(packets.whole(raw, result)) as batches:
+        with closing(packets.whole(raw, result, min(PACK_BYTES, self.most_bytes // 2))) as batches:
             for batch in batches:
                 if len(batch.data) > MOST_PACK_BYTES:
                     raise TooLarge(f"a row has about {len(batch.data)} bytes")
