@@ -291,18 +291,24 @@ class Exporter:
         """The same of packs, up to the first one of another kind: that begins the next file."""
         after, most = 0, 1
         while True:
-            packs, size = list[Pack](), 0
-            with closing(self._packs(_after(header.job, after, most))) as reading:
-                for pack in reading:
-                    if pack.kind != kind or (packs and size + pack.bytes > MOST_PAGE_BYTES):
-                        break
-                    packs.append(pack)
-                    size += pack.bytes
-            if not packs:
+            numbers, cells, size = self._packed_page(header, kind, _after(header.job, after, most))
+            if not numbers:
                 return
-            after = packs[-1].number
-            yield _ranges([pack.number for pack in packs]), self._engine.packs.cut(header.columns, packs)
-            most = min(max(1, len(packs) * PAGE_BYTES // max(size, 1)), most * MOST_GROWTH, self._page_rows)
+            yield _ranges(numbers), cells
+            after = numbers[-1]
+            most = min(max(1, len(numbers) * PAGE_BYTES // max(size, 1)), most * MOST_GROWTH, self._page_rows)
+
+    def _packed_page(self, header: Header, kind: object, chosen: str) -> tuple[list[int], list[Any], int]:
+        """Numbers of packs, the cells of their rows, and how many bytes these have. Only cells stay in memory."""
+        packs, size = list[Pack](), 0
+        with closing(self._packs(chosen)) as reading:
+            for pack in reading:
+                if pack.kind != kind or (packs and size + pack.bytes > MOST_PAGE_BYTES):
+                    break
+                packs.append(pack)
+                size += pack.bytes
+        cells = self._engine.packs.cut(header.columns, packs) if packs else []
+        return [pack.number for pack in packs], cells, size
 
     def _packs(self, chosen: str) -> Generator[Pack]:
         with (

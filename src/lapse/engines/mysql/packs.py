@@ -42,7 +42,7 @@ PACK_BYTES = 1 << 20
 """Of rows, before they are compressed: what the driver makes of them for the server is several times as large."""
 MOST_PACK_BYTES = 8 << 20
 """With its last row. A larger one is not packed."""
-MOST_BATCH_BYTES = 32 << 20
+MOST_BATCH_BYTES = 16 << 20
 """What a batch holds in memory, compressed, until the server has sent all of its rows."""
 STATEMENT_BYTES = 1 << 10
 """Of an INSERT, beside the pack."""
