@@ -126,6 +126,15 @@ def test_some_rows_of_packs_come_back_and_the_others_are_exported(packed: Harnes
     assert all(each.verdict is ArchiveState.COMPLETE for each in packed.owner.archive(verify=True))
 
 
+def test_packs_are_found_when_their_outbox_has_become_an_archive_table(packed: Harness, folder: Path) -> None:
+    packed.sql("ALTER TABLE events SET (ttl_archive = 'table:events_outbox')")
+    (listed,) = packed.owner.archive("events")
+    assert (listed.rows, listed.verdict) == (30, ArchiveState.COMPLETE)
+    assert packed.owner.restore("events", dry_run=True).rows == 30
+    assert packed.owner.restore("events").restored == 30
+    assert (packed.ids(), packed.waiting()) == ([*EXPIRED, 31, 32], [])
+
+
 def test_a_restore_that_dies_anywhere_leaves_each_row_in_one_place(packed: Harness, folder: Path) -> None:
     everything = [*EXPIRED, 31, 32]
     for statements in range(1, 200, 11):

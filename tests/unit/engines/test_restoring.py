@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from lapse.engines.archive import ArchiveShape, added, changed, missing, refuse_foreign
-from lapse.engines.restoring import ArchiveTable, Dialect
+from lapse.engines.restoring import ArchiveTable, Dialect, Oldest
 from lapse.errors import PolicyConflict
 from lapse.model.archive import OWN_COLUMNS
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
@@ -59,14 +59,14 @@ def test_what_there_is_by_job(connection: Connection, old: ArchiveTable) -> None
     first, second = old.by_job(connection)
     assert (first.job, first.rows, first.first, first.last) == (7, 2, day(1), day(2))
     assert (second.job, second.rows) == (8, 1)
-    assert old.oldest_job(connection) == 7
+    assert old.oldest(connection) == Oldest(job=7)
     assert old.waiting(connection) == 3
 
 
 def test_an_empty_archive(connection: Connection, old: ArchiveTable) -> None:
     connection.exec_driver_sql("DELETE FROM events_archive")
     assert old.by_job(connection) == []
-    assert (old.oldest_job(connection), old.waiting(connection)) == (None, 0)
+    assert (old.oldest(connection), old.waiting(connection)) == (None, 0)
     assert old.existing(connection, [], table()) == set()
 
 
