@@ -49,6 +49,8 @@ FIRST_PAGE_ROWS, PAGE_ROWS = 20, 20_000
 """Rows that one transaction reads: few at first, as they may be large, then as many as have the bytes of a page."""
 PAGE_BYTES = 8 << 20
 """What is in memory until it is written."""
+PACKED_PAGE_BYTES = 4 << 20
+"""The same of packs, which are twice in memory while they are cut into cells."""
 FILE_ROWS = 200_000
 """Rows of a file: they leave the outbox in one transaction."""
 MOST_GROWTH = 10
@@ -296,7 +298,7 @@ class Exporter:
                 return
             yield _ranges(numbers), cells
             after = numbers[-1]
-            most = min(max(1, len(numbers) * PAGE_BYTES // max(size, 1)), most * MOST_GROWTH, self._page_rows)
+            most = min(max(1, len(numbers) * PACKED_PAGE_BYTES // max(size, 1)), most * MOST_GROWTH, self._page_rows)
 
     def _packed_page(self, header: Header, kind: object, chosen: str) -> tuple[list[int], list[Any], int]:
         """Numbers of packs, the cells of their rows, and how many bytes these have. Only cells stay in memory."""

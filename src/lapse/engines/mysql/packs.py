@@ -176,15 +176,16 @@ def _read(number: int, rows: int, job: str | None, at: str | None, pack: bytes) 
     magic, size, check = _OPENING.unpack_from(pack)
     if magic != MAGIC:
         raise ValueError("it is of another version")
-    content = arrow().Codec(COMPRESSION).decompress(memoryview(pack)[_OPENING.size :], size, asbytes=True)
+    content = memoryview(arrow().Codec(COMPRESSION).decompress(memoryview(pack)[_OPENING.size :], size))
     if crc32(content) != check:
         raise ValueError("its content has another checksum")
     (length,) = _SIZE.unpack_from(content)
     begin = _SIZE.size + length
-    head = json.loads(content[_SIZE.size : begin])
+    head = json.loads(bytes(content[_SIZE.size : begin]))
     until = begin + 4 * rows
-    lengths = array("i", content[begin:until])
-    data = memoryview(content)[until:]
+    lengths = array("i")
+    lengths.frombytes(content[begin:until])
+    data = content[until:]
     if len(lengths) != rows or sum(lengths) + packets.HEADER.size * rows != len(data):
         raise ValueError(f"it does not hold {rows} rows")
     return Pack(
