@@ -36,7 +36,8 @@ def exporter(db: Lapse, folder: Path | str, kind: type[Exporter] = Exporter, **o
     """With pages and files so small that there are several of each."""
     with db.engine.connection() as connection:
         table = db.engine.full_name(connection, TableName("events"))
-    place = Outbox(table=table, staging=archive_table("table:", table), destination=f"file://{folder}")
+    text = db.policy("events").policy.archive or "table:"
+    place = Outbox(table=table, staging=archive_table(text, table), destination=f"file://{folder}")
     archive = lapse.archive.open(f"file://{folder}", **({"target_bytes": FILE_BYTES} | options))
     return kind(Catalog(db.engine), archive, place, page_rows=PAGE_ROWS)
 

@@ -18,6 +18,7 @@ from lapse.clock import ManualClock
 from lapse.engines.features import Features
 from lapse.errors import CatalogMissing, DatabaseError
 from lapse.model.job import Job
+from lapse.model.table import TableName
 from tests.backends import Backend
 
 MAKES_TABLES = re.compile(r"\b(CREATE|ALTER|COMMENT)\b", re.IGNORECASE)
@@ -135,6 +136,18 @@ class Harness:
 
     def ids(self, table: str = "events") -> list[Any]:
         return [row[0] for row in self.rows(f"SELECT id FROM {table} ORDER BY id")]
+
+    def waiting(self, outbox: str = "events_outbox") -> list[Any]:
+        """The `id` of every row that waits in an outbox, by itself or in a pack."""
+        engine, name, found = self.owner.engine, TableName(outbox), []
+        with engine.connection() as connection:
+            has_packs = engine.archive_table(connection, name).has_packs
+            for pack in engine.packs.read(connection, name, "true") if has_packs else ():
+                (column,) = (column for column in pack.columns if column.name == "id")
+                (cells,) = engine.packs.cut([column], [pack])
+                found += [int(cell) for cell in cells.to_pylist()]
+        alone = " WHERE lapse_pack IS NULL" if has_packs else ""
+        return sorted([*found, *(row[0] for row in self.rows(f"SELECT id FROM {outbox}{alone}"))])
 
     def at(self, **offset: float) -> str:
         """A literal for now plus an offset, with milliseconds."""

@@ -152,7 +152,7 @@ def test_an_archive_that_is_away_blocks_its_table_alone_and_loses_nothing(h: Har
     try:
         result = h.db.run("events")
         assert result.failed and "is not there" in str(result.exports[0].problem)
-        assert (h.ids(), h.ids("events_outbox")) == ([31, 32], EXPIRED)
+        assert (h.ids(), h.waiting()) == ([31, 32], EXPIRED)
         h.insert((60, h.at(days=-2)))
         (skip,) = h.db.run("events").skipped
         assert (skip.blocked, h.ids()) == (BlockCode.ARCHIVE, [31, 32, 60])
@@ -180,7 +180,7 @@ def test_an_outbox_that_is_full_stops_its_table(h: Harness, folder: Path) -> Non
         running = h.db.worker(Measuring())
         (job,) = running.run(h.owner.policy("events")).jobs
         assert (job.status, "rows wait for their export" in str(job.reason)) == (JobStatus.FAILED, True)
-        assert 5 <= len(h.ids("events_outbox")) <= 15 and len(h.ids()) >= 17
+        assert 5 <= len(h.waiting()) <= 15 and len(h.ids()) >= 17
     finally:
         away.rename(folder)
     h.db.run("events")
@@ -226,7 +226,7 @@ def test_rows_that_waited_go_to_the_new_destination(h: Harness, folder: Path) ->
     (folder / "new").mkdir()
     (folder / "_lapse_owner").unlink()
     h.db.run("events")
-    assert h.ids("events_outbox") == EXPIRED
+    assert h.waiting() == EXPIRED
     h.sql(f"ALTER TABLE events SET ({to(folder / 'new')})")
     h.db.run("events")
     assert (in_files(folder / "new"), h.ids("events_outbox")) == (EXPIRED, [])
@@ -299,7 +299,7 @@ def test_a_destination_that_does_not_answer_delays_no_other_table(
         while not list((folder / "quick").rglob("*.parquet")):
             assert monotonic() < until
             sleep(0.02)
-        assert (in_files(folder / "slow"), h.ids("events_outbox")) == ([], EXPIRED)
+        assert (in_files(folder / "slow"), h.waiting()) == ([], EXPIRED)
     finally:
         answer.set()
         running.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from time import sleep
 
@@ -15,6 +16,7 @@ from lapse.app import Lapse
 from lapse.errors import InvalidValue, PolicyConflict, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.job import PathKind
+from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
 
 ARCHIVE = "ALTER TABLE events SET (ttl_archive = 'table:', ttl_guard = 'off')"
@@ -249,3 +251,37 @@ def test_a_database_of_its_own(h: Harness) -> None:
         h.sql("ALTER TABLE events SET (ttl_archive = 'table:no_such_database.events')")
     with pytest.raises((Unsupported, PolicyConflict, InvalidValue)):
         h.sql(f"ALTER TABLE events SET (ttl_archive = 'table:{'x' * 70}')")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE events ADD COLUMN later INT DEFAULT 5",
+        "ALTER TABLE events_old MODIFY COLUMN note VARCHAR(30)",
+        "CREATE UNIQUE INDEX one ON events_old (id)",
+        "CREATE TRIGGER one BEFORE INSERT ON events_old FOR EACH ROW SET NEW.note = 'x'",
+    ],
+)
+@pytest.mark.parametrize("kind", ["table:events_old", "file://{}#events_old"])
+def test_what_is_altered_long_after_it_was_made_is_noticed_in_the_middle_of_a_job(
+    h: Harness, change: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB: while neither the table nor its archive was altered, not everything is looked at in every batch."""
+    monkeypatch.setenv("LAPSE_ARCHIVES", f"file://{tmp_path}")
+    h.sql("CREATE TABLE events (id BIGINT PRIMARY KEY, ts DATETIME, note VARCHAR(20))")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    batches = "ttl_delete_batch_size = 3, ttl_adaptive = 'off', ttl_guard = 'off'"
+    h.sql(f"ALTER TABLE events SET (ttl_archive = '{kind.format(tmp_path)}', {batches})")
+    h.sql("INSERT INTO events VALUES " + ", ".join(f"({i}, '2020-01-01', 'note {i}')" for i in range(1, 41)))
+    sleep(1.2)
+    seen: list[int] = []
+
+    class Altering(NullListener):
+        def batch_done(self, event: BatchDone) -> None:
+            if len(h.ids()) <= 31 and not seen:
+                with h.client() as client:
+                    client.exec_driver_sql(change)
+                seen.extend(h.ids())
+
+    h.db.run("events", listener=Altering())
+    assert 0 < len(seen) <= 31 and h.ids() == seen

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from lapse.archive import number_of
 from lapse.catalog import Catalog, archive_files, jobs, policies
 from lapse.catalog.archive_files import FileState, StoredFile
-from lapse.engines.restoring import ArchivedRows, ArchiveTable
+from lapse.engines.restoring import ArchivedRows
 from lapse.errors import LapseError
 from lapse.model.archive import archive_table, file_url, label
 from lapse.model.interval import Interval
@@ -201,7 +201,7 @@ def _look(
     rows: list[ArchivedRows] = []
     if there:
         with engine.outbox(place.archive) if is_outbox else nullcontext(connection) as reading:
-            rows = ArchiveTable(engine.archives, place.archive).by_job(reading)
+            rows = engine.archive_table(reading, place.archive).by_job(reading)
     by_job = {each.job: each for each in rows}
     known = {each.id: each for text in place.texts for each in jobs.archiving_jobs(connection, text)}
     kept = [file for file in files if file.state in (FileState.RECORDED, FileState.PUBLISHED)]

@@ -20,10 +20,10 @@ from sqlalchemy.pool import QueuePool
 
 from lapse.clock import Clock
 from lapse.engines.archive import ArchiveShape
-from lapse.engines.cells import Cells
+from lapse.engines.cells import Cells, Packs
 from lapse.engines.condition import Condition
 from lapse.engines.features import Features
-from lapse.engines.restoring import Dialect
+from lapse.engines.restoring import ArchiveTable, Dialect
 from lapse.engines.values import (
     STATEMENT_SECONDS,
     Advice,
@@ -511,6 +511,15 @@ class Engine(ABC):
     @abstractmethod
     def cells(self) -> Cells:
         """How rows go into files and come back."""
+
+    @property
+    def packs(self) -> Packs:
+        """For outboxes that hold packs: those of which `archive_table` says so."""
+        raise NotImplementedError
+
+    def archive_table(self, connection: Connection, name: TableName) -> ArchiveTable:
+        """An archive table or outbox, for reading from it and removing rows."""
+        return ArchiveTable(self.archives, name)
 
     @abstractmethod
     def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:

@@ -17,6 +17,44 @@ if TYPE_CHECKING:
     from lapse.archive.storage import Cell
 
 
+class Pack(Protocol):
+    """Rows that were deleted together and are one row of an outbox, `number`. `kind`: those of the same kind are cut
+    together."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def columns(self) -> tuple[ArchivedColumn, ...]: ...
+
+    @property
+    def kind(self) -> object: ...
+
+
+class Packs(Protocol):
+    """Where an engine's outboxes hold packs, its module `packs` does what this says."""
+
+    def read(self, connection: Connection, table: TableName, chosen: str) -> Generator[Pack]:
+        """The packs that match, one after the other. `chosen` may end with an order and a limit. Raises ArchiveDamaged
+        for one that is not as it was written."""
+        ...
+
+    def cut(self, named: Sequence[ArchivedColumn], packs: Sequence[Any]) -> list[Any]:
+        """The cells of packs of one kind, as `Cells.read` gives them: of Lapse's own columns, and of theirs."""
+        ...
+
+    def unpack(self, connection: Connection, table: TableName, number: int) -> int:
+        """A pack's rows as rows of the outbox, in the caller's transaction; returns how many, 0 for one that is
+        gone."""
+        ...
+
+
 class Cells(Protocol):
     ENGINE: str
     """The name under which the archive knows the engine's types."""

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.model.archive import ARCHIVED_AT, JOB, SEQUENCE
+from lapse.model.archive import ARCHIVED_AT, JOB, PACK, PACKED_ROWS, SEQUENCE
 from lapse.model.table import Table, TableName
 
 _THERE = "lapse_there"
@@ -47,14 +47,26 @@ class ArchivedRows:
     last: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Oldest:
+    """The row that has waited for longest: its job, 0 where a person put it there, and whether it is a pack."""
+
+    job: int
+    is_pack: bool = False
+
+
 class ArchiveTable:
-    def __init__(self, dialect: Dialect, name: TableName) -> None:
+    """`has_packs`: one of its rows may hold many. Only `by_job`, `waiting`, `oldest` and `packs` see those."""
+
+    def __init__(self, dialect: Dialect, name: TableName, *, has_packs: bool = False) -> None:
         self._sql = dialect
         self._name = dialect.relation(name)
+        self.has_packs = has_packs
 
     def by_job(self, connection: Connection) -> list[ArchivedRows]:
+        rows = f"sum(COALESCE({PACKED_ROWS}, 1))" if self.has_packs else "count(*)"
         found = connection.exec_driver_sql(
-            f"SELECT {JOB}, count(*), min({ARCHIVED_AT}), max({ARCHIVED_AT}) FROM {self._name} GROUP BY {JOB}"
+            f"SELECT {JOB}, {rows}, min({ARCHIVED_AT}), max({ARCHIVED_AT}) FROM {self._name} GROUP BY {JOB}"
             f" ORDER BY {JOB}"
         )
         return [
@@ -72,13 +84,13 @@ class ArchiveTable:
         return (*terms, *([] if where is None else [f"({where})"]))
 
     def count(self, connection: Connection, terms: Sequence[str]) -> int:
-        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {self._name}{_where(terms)}").scalar_one())
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {self._name}{self._where(terms)}").scalar_one())
 
     def span(self, connection: Connection, terms: Sequence[str], column: str) -> tuple[Any, Any]:
         """The smallest and the largest value of a column."""
         column = self._sql.quote(column)
         found = connection.exec_driver_sql(
-            f"SELECT min({column}), max({column}) FROM {self._name}{_where(terms)}"
+            f"SELECT min({column}), max({column}) FROM {self._name}{self._where(terms)}"
         ).one()
         return found[0], found[1]
 
@@ -89,17 +101,31 @@ class ArchiveTable:
     def waiting(self, connection: Connection) -> int:
         """How many rows there can be, by their numbers: some of these may never have been used."""
         found = connection.exec_driver_sql(f"SELECT max({SEQUENCE}) - min({SEQUENCE}) + 1 FROM {self._name}").scalar()
-        return int(found or 0)
+        if not found or not self.has_packs:
+            return int(found or 0)
+        packed = f"SELECT sum({PACKED_ROWS} - 1) FROM {self._name} WHERE {PACKED_ROWS} IS NOT NULL"
+        return int(found) + int(connection.exec_driver_sql(packed).scalar() or 0)
 
-    def oldest_job(self, connection: Connection) -> int | None:
-        """The job of the row that has waited for longest; 0 for one that a person put there."""
-        found = connection.exec_driver_sql(f"SELECT {JOB} FROM {self._name} ORDER BY {SEQUENCE} LIMIT 1").first()
-        return None if found is None else int(found[0] or 0)
+    def oldest(self, connection: Connection) -> Oldest | None:
+        is_pack = f"{PACK} IS NOT NULL" if self.has_packs else "0"
+        found = connection.exec_driver_sql(
+            f"SELECT {JOB}, {is_pack} FROM {self._name} ORDER BY {SEQUENCE} LIMIT 1"
+        ).first()
+        return None if found is None else Oldest(job=int(found[0] or 0), is_pack=bool(found[1]))
+
+    def packs(self, connection: Connection, terms: Sequence[str]) -> list[int]:
+        """The numbers of packs."""
+        if not self.has_packs:
+            return []
+        found = connection.exec_driver_sql(
+            f"SELECT {SEQUENCE} FROM {self._name}{_where((f'{PACK} IS NOT NULL', *terms))} ORDER BY {SEQUENCE}"
+        )
+        return [int(number) for number in found.scalars()]
 
     def page(self, connection: Connection, terms: Sequence[str], after: int, limit: int) -> list[tuple[int, int]]:
         """Numbers and jobs of at most `limit` rows after that one, locked where rows are locked."""
         found = connection.exec_driver_sql(
-            f"SELECT {SEQUENCE}, {JOB} FROM {self._name}{_where((f'{SEQUENCE} > {int(after)}', *terms))}"
+            f"SELECT {SEQUENCE}, {JOB} FROM {self._name}{self._where((f'{SEQUENCE} > {int(after)}', *terms))}"
             f" ORDER BY {SEQUENCE} LIMIT {int(limit)}{self._sql.lock}"
         )
         return [(int(number), int(job or 0)) for number, job in found]
@@ -155,6 +181,10 @@ class ArchiveTable:
             )
             removed += connection.exec_driver_sql(f"DELETE FROM {self._name} WHERE {' OR '.join(terms)}").rowcount
         return removed
+
+    def _where(self, terms: Sequence[str]) -> str:
+        """Of rows that stand for themselves."""
+        return _where((*terms, f"{PACK} IS NULL") if self.has_packs else terms)
 
 
 def _among(numbers: Collection[int]) -> str:

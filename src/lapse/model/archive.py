@@ -21,6 +21,9 @@ FILE_SCHEMES = ("file", "s3", "gs", "az")
 ARCHIVED_AT, JOB, SEQUENCE = "archived_at", "lapse_job", "lapse_seq"
 """What an archive table has beside the columns of the rows: when a row came, by which job, and a growing number."""
 OWN_COLUMNS = (SEQUENCE, JOB, ARCHIVED_AT)
+PACKED_ROWS, PACK = "lapse_rows", "lapse_pack"
+"""Where one row of an outbox may hold all the rows that a batch has deleted: how many these are, and what they are.
+Both are NULL in a row that stands for itself alone."""
 SUFFIX, OUTBOX_SUFFIX = "_archive", "_outbox"
 
 _PART = r'"(?:[^"]|"")+"|[^".\s]+'

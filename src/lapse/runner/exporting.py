@@ -24,13 +24,24 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lapse.archive import Archive, File, Header, number_of, pending_path
+from lapse.archive import Archive, ArchivedColumn, File, Header, number_of, pending_path
 from lapse.archive.loading import arrow
 from lapse.catalog import Catalog, archive_files, jobs, ledger
 from lapse.catalog.archive_files import FileState, StoredFile
-from lapse.engines.restoring import ArchiveTable
+from lapse.engines.cells import Pack
+from lapse.engines.restoring import Oldest
 from lapse.errors import ArchiveDamaged, NotFound, Retryable
-from lapse.model.archive import ARCHIVED_AT, JOB, SEQUENCE, archive_table, file_url, label
+from lapse.model.archive import (
+    ARCHIVED_AT,
+    JOB,
+    OWN_COLUMNS,
+    PACK,
+    PACKED_ROWS,
+    SEQUENCE,
+    archive_table,
+    file_url,
+    label,
+)
 from lapse.model.ledger import EntryKind
 from lapse.model.table import TableName
 
@@ -38,6 +49,8 @@ FIRST_PAGE_ROWS, PAGE_ROWS = 20, 20_000
 """Rows that one transaction reads: few at first, as they may be large, then as many as have the bytes of a page."""
 PAGE_BYTES = 8 << 20
 """What is in memory until it is written."""
+PACKED_PAGE_BYTES = 4 << 20
+"""The same of packs, which are twice in memory while they are cut into cells."""
 FILE_ROWS = 200_000
 """Rows of a file: they leave the outbox in one transaction."""
 MOST_GROWTH = 10
@@ -117,15 +130,16 @@ class Exporter:
         self.place = place
         self._page_rows = page_rows
         self._alive = alive
-        self._rows = ArchiveTable(catalog.engine.archives, place.staging)
 
-    def run_once(self, *, keep_after: datetime | None = None) -> Exported:
+    def run_once(self, *, keep_after: datetime | None = None, least: int = 1) -> Exported:
         """Finishes what was begun before, removes files that were archived before `keep_after`, then exports
-        everything that is there."""
+        everything that is there; after the first file only while `least` rows wait."""
         removed = self.settle(keep_after=keep_after)
         files: list[StoredFile] = []
-        while (job := self._next_job()) is not None:
-            files.append(self._export(job))
+        while (oldest := self._oldest()) is not None:
+            files.append(self._export(oldest))
+            if least > 1 and self._waiting() < least:
+                break
         return Exported(files=tuple(files), removed=removed)
 
     def settle(self, *, keep_after: datetime | None = None) -> tuple[str, ...]:
@@ -176,12 +190,12 @@ class Exporter:
 
     # One file
 
-    def _export(self, job: int) -> StoredFile:
-        header = self._begin(job)
+    def _export(self, oldest: Oldest) -> StoredFile:
+        header, pages = self._begin(oldest)
         self.reached("begun")
         with self._archive.begin(header) as pending:
             written: list[Range] = []
-            for ranges, cells in _ahead(self._pages(header)):
+            for ranges, cells in _ahead(pages):
                 pending.write(cells)
                 written = _joined(written, ranges)
                 self.reached("writing")
@@ -196,42 +210,54 @@ class Exporter:
         self._publish(stored)
         return stored
 
-    def _begin(self, job: int) -> Header:
+    def _begin(self, oldest: Oldest) -> tuple[Header, Iterator[Page]]:
+        """A file has the rows of one job, out of packs of one kind or out of none."""
+        first = self._first_pack(oldest.job) if oldest.is_pack else None
         with self._catalog.writing() as connection:
-            now = self._engine.now(connection).astimezone(UTC)
-            try:
-                known = jobs.get_job(connection, job)
-                version, cutoff = known.policy_version, known.cutoff
-            except NotFound:
-                # The history has forgotten the job, or a person put the rows there.
-                version, cutoff = self.place.policy_version, now
-            return Header(
-                engine=self._cells.ENGINE,
-                table=label(self.place.table),
-                policy_version=version,
-                job=job,
-                sequence=archive_files.begin(
-                    connection,
-                    self.place.table,
-                    outbox=self.place.outbox,
-                    destination=self.place.destination,
-                    job=job,
-                    now=now,
-                ),
-                cutoff=cutoff,
-                written_at=now,
-                columns=self._cells.columns(connection, self.place.staging),
-                time_column=ARCHIVED_AT,
-            )
+            found = self._cells.columns(connection, self.place.staging)
+            if first is not None:
+                # It has its own, whatever the outbox has become.
+                own = (column for column in found if column.name in OWN_COLUMNS)
+                header = self._header(connection, oldest.job, (*own, *first.columns))
+                return header, self._packed_pages(header, first.kind)
+            has_packs = self._engine.archive_table(connection, self.place.staging).has_packs
+            columns = (column for column in found if not has_packs or column.name not in (PACKED_ROWS, PACK))
+            header = self._header(connection, oldest.job, tuple(columns))
+            return header, self._pages(header, f"{PACK} IS NULL AND " if has_packs else "")
 
-    def _pages(self, header: Header) -> Iterator[Page]:
-        """Rows in the order in which they came; each page is read by a transaction of its own."""
+    def _header(self, connection: Connection, job: int, columns: tuple[ArchivedColumn, ...]) -> Header:
+        now = self._engine.now(connection).astimezone(UTC)
+        try:
+            known = jobs.get_job(connection, job)
+            version, cutoff = known.policy_version, known.cutoff
+        except NotFound:
+            # The history has forgotten the job, or a person put the rows there.
+            version, cutoff = self.place.policy_version, now
+        return Header(
+            engine=self._cells.ENGINE,
+            table=label(self.place.table),
+            policy_version=version,
+            job=job,
+            sequence=archive_files.begin(
+                connection,
+                self.place.table,
+                outbox=self.place.outbox,
+                destination=self.place.destination,
+                job=job,
+                now=now,
+            ),
+            cutoff=cutoff,
+            written_at=now,
+            columns=columns,
+            time_column=ARCHIVED_AT,
+        )
+
+    def _pages(self, header: Header, alone: str) -> Iterator[Page]:
+        """Rows that stand `alone`, in the order in which they came; each page is read by a transaction of its own."""
         place = next(index for index, column in enumerate(header.columns) if column.name == SEQUENCE)
         after, rows = 0, min(FIRST_PAGE_ROWS, self._page_rows)
         while True:
-            # Rows that a person put there have no job.
-            chosen = f"COALESCE({JOB}, 0) = {header.job} AND {SEQUENCE} > {after} ORDER BY {SEQUENCE} LIMIT {rows}"
-            batches, size = self._page(header, chosen)
+            batches, size = self._page(header, alone + _after(header.job, after, rows))
             if not batches:
                 return
             found = 0
@@ -256,6 +282,42 @@ class Exporter:
                 if size >= MOST_PAGE_BYTES:
                     break
         return batches, size
+
+    def _first_pack(self, job: int) -> Pack:
+        with closing(self._packs(_after(job, 0, 1))) as reading:
+            for pack in reading:
+                return pack
+        raise Retryable(f"the rows of job {job} were taken out of {self.place.outbox} by another session")
+
+    def _packed_pages(self, header: Header, kind: object) -> Iterator[Page]:
+        """The same of packs, up to the first one of another kind: that begins the next file."""
+        after, most = 0, 1
+        while True:
+            numbers, cells, size = self._packed_page(header, kind, _after(header.job, after, most))
+            if not numbers:
+                return
+            yield _ranges(numbers), cells
+            after = numbers[-1]
+            most = min(max(1, len(numbers) * PACKED_PAGE_BYTES // max(size, 1)), most * MOST_GROWTH, self._page_rows)
+
+    def _packed_page(self, header: Header, kind: object, chosen: str) -> tuple[list[int], list[Any], int]:
+        """Numbers of packs, the cells of their rows, and how many bytes these have. Only cells stay in memory."""
+        packs, size = list[Pack](), 0
+        with closing(self._packs(chosen)) as reading:
+            for pack in reading:
+                if pack.kind != kind or (packs and size + pack.bytes > MOST_PAGE_BYTES):
+                    break
+                packs.append(pack)
+                size += pack.bytes
+        cells = self._engine.packs.cut(header.columns, packs) if packs else []
+        return [pack.number for pack in packs], cells, size
+
+    def _packs(self, chosen: str) -> Generator[Pack]:
+        with (
+            self._engine.outbox(self.place.staging) as connection,
+            closing(self._engine.packs.read(connection, self.place.staging, chosen)) as reading,
+        ):
+            yield from reading
 
     def _read_back(self, file: File) -> None:
         """What is at the destination now is what was written: only then do its rows go."""
@@ -283,9 +345,10 @@ class Exporter:
             if not archive_files.record(connection, stored):
                 raise Retryable(f"{stored.path} was given up by another session, which exports the same rows")
             self._engine.lock_outbox(connection, self.place.staging)
-            removed = self._rows.remove_ranges(connection, written)
-            if removed != file.rows:
-                raise Retryable(f"{file.rows} rows were exported, of which only {removed} were still there: undone")
+            removed = self._engine.archive_table(connection, self.place.staging).remove_ranges(connection, written)
+            exported = sum(last - first + 1 for first, last in written)
+            if removed != exported:
+                raise Retryable(f"{exported} rows were exported, of which only {removed} were still there: undone")
             self._note(connection, EntryKind.ARCHIVED, stored)
         return stored
 
@@ -335,11 +398,14 @@ class Exporter:
         with self._catalog.reading() as connection:
             return archive_files.unsettled(connection, self.place.outbox, old_before=keep_after)
 
-    def _next_job(self) -> int | None:
-        """The job of the oldest row."""
+    def _waiting(self) -> int:
+        with self._engine.outbox(self.place.staging) as connection:
+            return self._engine.archive_table(connection, self.place.staging).waiting(connection)
+
+    def _oldest(self) -> Oldest | None:
         self._alive()
         with self._engine.outbox(self.place.staging) as connection:
-            return self._rows.oldest_job(connection)
+            return self._engine.archive_table(connection, self.place.staging).oldest(connection)
 
 
 def _ahead(pages: Iterator[Page]) -> Generator[Page]:
@@ -366,6 +432,11 @@ def _started(pages: Iterator[Page]) -> Future[Page | None]:
 
     Thread(target=read, name="lapse-export-page", daemon=True).start()
     return found
+
+
+def _after(job: int, number: int, limit: int) -> str:
+    """Rows of a job behind that number, in order. Those that a person put there have none."""
+    return f"COALESCE({JOB}, 0) = {job} AND {SEQUENCE} > {number} ORDER BY {SEQUENCE} LIMIT {limit}"
 
 
 def _ranges(column: Any) -> list[Range]:

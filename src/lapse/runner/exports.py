@@ -19,7 +19,6 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, archive_files, exports, jobs, policies, settings
 from lapse.catalog.exports import LEASE_SECONDS, NOTED_SECONDS, ExportState
 from lapse.catalog.policies import StoredPolicy
-from lapse.engines.restoring import ArchiveTable
 from lapse.errors import Blocked, DatabaseUnavailable, Interrupted, LapseError, NotPermitted, Retryable
 from lapse.model.archive import archive_table, file_url, label
 from lapse.model.blocked import BlockCode
@@ -260,16 +259,18 @@ class Exports:
         is_ready = waiting and (everything or not is_working or waiting >= enough)
         is_due = bool(is_ready or unsettled or state.problem) and monotonic() >= self._retry_at.get(stored.id, 0.0)
         if is_due and len(self._at_work) < MOST_AT_ONCE:
+            # While a job moves rows, what is there after a file would make a small one.
+            least = enough if is_working and not everything else 1
             self._at_work[stored.id] = _started(
-                f"lapse-export-{stored.id}", lambda: self._work(stored, place, state, waiting)
+                f"lapse-export-{stored.id}", lambda: self._work(stored, place, state, waiting, least)
             )
         return is_working or is_due
 
-    def _work(self, stored: StoredPolicy, place: Outbox, state: ExportState, waiting: int) -> None:
+    def _work(self, stored: StoredPolicy, place: Outbox, state: ExportState, waiting: int, least: int) -> None:
         try:
             with leased(self._catalog, place.outbox, self._owner, self._stop) as alive:
                 if alive is not None:
-                    self._note_done(stored, place, state, self._export(stored, place, alive))
+                    self._note_done(stored, place, state, self._export(stored, place, alive, least))
                 else:
                     before = self._done.get(stored.id, Export(table=stored.table, destination=place.destination))
                     self._done[stored.id] = replace(before, waiting=waiting)
@@ -286,7 +287,7 @@ class Exports:
 
     def _measure(self, place: Outbox, stored: StoredPolicy) -> tuple[int, bool, ExportState]:
         with self._engine.outbox(place.staging) as connection:
-            waiting = ArchiveTable(self._engine.archives, place.staging).waiting(connection)
+            waiting = self._engine.archive_table(connection, place.staging).waiting(connection)
         with self._catalog.reading() as connection:
             keep = stored.policy.archive_keep
             before = None if keep is None else keep.subtracted_from(self._engine.now(connection))
@@ -299,12 +300,12 @@ class Exports:
                 exports.note_waiting(connection, place.outbox, waiting)
         return waiting, here, state
 
-    def _export(self, stored: StoredPolicy, place: Outbox, alive: Callable[[], None]) -> Exported:
+    def _export(self, stored: StoredPolicy, place: Outbox, alive: Callable[[], None], least: int) -> Exported:
         with self._catalog.reading() as connection:
             archive = open_claimed(connection, place.destination)
             keep = stored.policy.archive_keep
             keep_after = None if keep is None else keep.subtracted_from(self._engine.now(connection))
-        return Exporter(self._catalog, archive, place, alive=alive).run_once(keep_after=keep_after)
+        return Exporter(self._catalog, archive, place, alive=alive).run_once(keep_after=keep_after, least=least)
 
     def _note_done(self, stored: StoredPolicy, place: Outbox, state: ExportState, done: Exported) -> None:
         self._retry_at.pop(stored.id, None)

@@ -7,7 +7,7 @@ leaves there, by choice or because it was killed, goes into a new file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TypeVar
@@ -19,6 +19,7 @@ from lapse.archive import Archive
 from lapse.catalog import Catalog, archive_files, exports
 from lapse.catalog.archive_files import FileState, StoredFile
 from lapse.catalog.exports import LEASE_SECONDS
+from lapse.engines.base import Engine
 from lapse.errors import Retryable
 from lapse.runner.destination import open_claimed
 from lapse.runner.exporting import Exporter, Outbox
@@ -32,6 +33,14 @@ R = TypeVar("R")
 
 class _Undone(Exception):
     pass
+
+
+@contextmanager
+def undone(engine: Engine) -> Iterator[Connection]:
+    """A transaction that changes nothing, and that nothing sees."""
+    with suppress(_Undone), engine.transaction() as connection:
+        yield connection
+        raise _Undone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,16 +85,13 @@ class Recall:
     def look(self, file: StoredFile, measure: Callable[[Connection], R]) -> R:
         """With the rows of a file in the outbox, which nothing sees and which is undone. Raises ArchiveDamaged where
         the file is not the one that was recorded."""
-        cells, found = self._engine.cells, list[R]()
-        with self._archive(file.destination).read(file.path, expected=file.digest) as read:
-            try:
-                with self._engine.transaction() as connection:
-                    for batch in read.cells():
-                        cells.insert(connection, self._place.staging, read.file.header.columns, batch)
-                    found.append(measure(connection))
-                    raise _Undone
-            except _Undone:
-                return found[0]
+        with (
+            self._archive(file.destination).read(file.path, expected=file.digest) as read,
+            undone(self._engine) as connection,
+        ):
+            for batch in read.cells():
+                self._engine.cells.insert(connection, self._place.staging, read.file.header.columns, batch)
+            return measure(connection)
 
     def bring_back(self, file: StoredFile, alive: Callable[[], None]) -> None:
         self._exporter(file.destination, alive).bring_back(file)

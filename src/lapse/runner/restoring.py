@@ -8,7 +8,7 @@ come back one file at a time, once all of these files have been read and found t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -43,11 +43,11 @@ from lapse.model.hold import HeldTerm, Hold
 from lapse.model.interval import DAY, Interval
 from lapse.model.policy import ColumnExpiry
 from lapse.model.table import MANAGED_COLUMN, Table, TableName
-from lapse.runner.exporting import Outbox
+from lapse.runner.exporting import FILE_ROWS, Outbox
 from lapse.runner.holds import NEVER, Holder
 from lapse.runner.pacing import Pacer, pacing
 from lapse.runner.policy_manager import bind
-from lapse.runner.recalling import Recall, Recalled
+from lapse.runner.recalling import Recall, Recalled, undone
 
 DEFAULT_KEEP = Interval(micros=7 * DAY)
 """How long restored rows are held."""
@@ -109,6 +109,8 @@ class _Way:
     columns: tuple[str, ...]
     dropped: tuple[str, ...]
     terms: tuple[str, ...]
+    packed: tuple[str, ...]
+    """Terms for the packs that may hold such rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +153,7 @@ class Restorer:
             return self._restore(way, wanted, progress, recalled)
 
     def _restore(self, way: _Way, wanted: Wanted, progress: Progress | None, recalled: Recalled) -> Restored:
+        self._unpack(way, recalled.alive)
         found = self._survey(way, recalled.files)
         done = self._begun(way, found)
         if not done.rows:
@@ -211,6 +214,17 @@ class Restorer:
     def _begun(self, way: _Way, found: _Survey) -> Restored:
         return Restored(table=way.table.name, archive=way.shown, rows=found.rows, dropped=way.dropped)
 
+    def _packs(self, way: _Way) -> list[int]:
+        with self._engine.connection() as connection:
+            return way.source.packs(connection, way.packed)
+
+    def _unpack(self, way: _Way, alive: Callable[[], None]) -> None:
+        """Then rows can be chosen one by one. Those that are not meant stay in the outbox by themselves."""
+        for number in self._packs(way):
+            alive()
+            with self._catalog.writing() as connection:
+                self._engine.packs.unpack(connection, way.archive, number)
+
     def _survey(self, way: _Way, files: Sequence[StoredFile], *, is_dry: bool = False) -> _Survey:
         """What there is to restore. Every file is read, and stops a restore that has not begun where it is not what was
         recorded."""
@@ -220,7 +234,20 @@ class Restorer:
             assert way.recall is not None
             both = way.recall.look(file, lambda connection: self._measure(connection, way, is_dry))
             total = total.with_file(both, there)
+        for both in self._looks_into_packs(way) if is_dry else ():
+            total = total.with_file(both, there)
         return total
+
+    def _looks_into_packs(self, way: _Way) -> Iterator[_Survey]:
+        """With the rows of as many packs at once as a file has rows."""
+        packs = self._packs(way)
+        while packs:
+            with undone(self._engine) as connection:
+                rows = 0
+                while packs and rows < FILE_ROWS:
+                    rows += self._engine.packs.unpack(connection, way.archive, packs.pop(0))
+                found = self._measure(connection, way, is_dry=True)
+            yield found
 
     def _measure(self, connection: Connection, way: _Way, is_dry: bool) -> _Survey:
         """Keys that are in the table are looked for where that is to be told: every batch does so again."""
@@ -256,7 +283,7 @@ class Restorer:
         columns, dropped = self._columns(connection, table, shape, wanted)
         if _is_stamped(stored):
             columns = tuple(column for column in columns if column != MANAGED_COLUMN)
-        source = ArchiveTable(self._engine.archives, place)
+        source = self._engine.archive_table(connection, place)
         terms = source.chosen(
             job=wanted.job,
             since=wanted.since,
@@ -273,6 +300,7 @@ class Restorer:
             columns=columns,
             dropped=dropped,
             terms=terms,
+            packed=source.chosen(job=wanted.job, since=wanted.since, until=wanted.until, where=None),
         )
 
     def _compiled(self, connection: Connection, place: TableName, where: str | None) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from lapse.engines.archive import ArchiveShape, added, changed, missing, refuse_foreign
-from lapse.engines.restoring import ArchiveTable, Dialect
+from lapse.engines.restoring import ArchiveTable, Dialect, Oldest
 from lapse.errors import PolicyConflict
 from lapse.model.archive import OWN_COLUMNS
 from lapse.model.table import Column, FkAction, Index, Reference, Table, TableKind, TableName
@@ -59,14 +59,34 @@ def test_what_there_is_by_job(connection: Connection, old: ArchiveTable) -> None
     first, second = old.by_job(connection)
     assert (first.job, first.rows, first.first, first.last) == (7, 2, day(1), day(2))
     assert (second.job, second.rows) == (8, 1)
-    assert old.oldest_job(connection) == 7
+    assert old.oldest(connection) == Oldest(job=7)
     assert old.waiting(connection) == 3
+
+
+def test_packs_count_for_their_rows_and_are_none_of_these(connection: Connection, old: ArchiveTable) -> None:
+    connection.exec_driver_sql("ALTER TABLE events_archive ADD COLUMN lapse_rows INTEGER")
+    connection.exec_driver_sql("ALTER TABLE events_archive ADD COLUMN lapse_pack BLOB")
+    connection.exec_driver_sql(
+        "INSERT INTO events_archive (lapse_seq, archived_at, lapse_job, lapse_rows, lapse_pack)"
+        " VALUES (-1, '2026-01-04 00:00:00', 8, 500, x'00'), (4, '2026-01-05 00:00:00', 9, 20, x'00')"
+    )
+    packed = ArchiveTable(SQLITE, OLD, has_packs=True)
+    assert [(each.job, each.rows) for each in packed.by_job(connection)] == [(7, 2), (8, 501), (9, 20)]
+    # By their numbers there may be one row more, whose number is 0.
+    assert packed.waiting(connection) == 3 + 500 + 20 + 1
+    assert packed.oldest(connection) == Oldest(job=8, is_pack=True)
+    assert packed.packs(connection, ()) == [-1, 4]
+    assert packed.packs(connection, packed.chosen(job=9, since=None, until=None, where=None)) == [4]
+    assert packed.count(connection, ()) == 3
+    assert packed.page(connection, (), -10, 10) == [(1, 7), (2, 7), (3, 8)]
+    assert packed.span(connection, (), "id") == (1, 3)
+    assert old.packs(connection, ()) == []
 
 
 def test_an_empty_archive(connection: Connection, old: ArchiveTable) -> None:
     connection.exec_driver_sql("DELETE FROM events_archive")
     assert old.by_job(connection) == []
-    assert (old.oldest_job(connection), old.waiting(connection)) == (None, 0)
+    assert (old.oldest(connection), old.waiting(connection)) == (None, 0)
     assert old.existing(connection, [], table()) == set()
 
 

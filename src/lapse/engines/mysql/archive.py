@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC
 
 from sqlalchemy import Connection
@@ -10,12 +10,13 @@ from sqlalchemy import Connection
 from lapse.engines import archive
 from lapse.engines.action import Action, Delete, Move
 from lapse.engines.archive import ArchiveShape, archive_of
-from lapse.engines.base import BoundPolicy
-from lapse.engines.mysql import inspect
+from lapse.engines.base import Advice, BoundPolicy
+from lapse.engines.mysql import inspect, server
+from lapse.engines.mysql.armed import YOUNG
 from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
 from lapse.engines.restoring import Dialect
 from lapse.errors import Blocked, Unsupported
-from lapse.model.archive import ARCHIVED_AT, JOB, OWN_COLUMNS, SEQUENCE
+from lapse.model.archive import ARCHIVED_AT, JOB, OWN_COLUMNS, PACK, PACKED_ROWS, SEQUENCE, file_url
 from lapse.model.blocked import BlockCode
 from lapse.model.policy import Policy
 from lapse.model.table import TableName
@@ -26,7 +27,16 @@ _DUPLICATE = 1062
 _NO_PARTITION = (1526, 1591)
 _MANAGED_TYPE = "datetime(6)"
 _OWN = {SEQUENCE: ("bigint", "PRI"), JOB: ("bigint", ""), ARCHIVED_AT: ("datetime(6)", "")}
+_PACKS = {PACKED_ROWS: "int", PACK: "longblob"}
+_PLACE_FOR_PACKS = f"{PACKED_ROWS} INT NULL, {PACK} LONGBLOB NULL, INDEX {PACKED_ROWS} ({PACKED_ROWS})"
+"""By the index the rows that wait are counted."""
+_ADD_PLACE = (
+    f"ADD COLUMN IF NOT EXISTS {PACKED_ROWS} INT NULL",
+    f"ADD COLUMN IF NOT EXISTS {PACK} LONGBLOB NULL",
+    f"ADD INDEX IF NOT EXISTS {PACKED_ROWS} ({PACKED_ROWS})",
+)
 _OF = "WHERE TABLE_SCHEMA = coalesce(%s, DATABASE()) AND TABLE_NAME = %s"
+_OF_TRIGGER = "WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE()) AND EVENT_OBJECT_TABLE = %s"
 
 
 def action(connection: Connection, declared: BoundPolicy, job: int, *, skips_locked: bool) -> Action:
@@ -51,8 +61,15 @@ def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | Non
     if name is None:
         return None
     table, before = declared.table.name.whole, columns(connection, declared.table.name)
+    # Elsewhere a table can be altered without a new time of creation.
+    by_time = declared.table.storage == "INNODB" and server.renaming_makes_young(connection)
+    known: tuple[object, ...] | None = None
 
     def confirm(now: Connection) -> None:
+        nonlocal known
+        born = _born(now, table, name) if by_time else None
+        if born is not None and born == known:
+            return
         source = columns(now, table)
         wrong = archive.missing(declared.table, name, source, shape(now, name))
         if not wrong and source != before:
@@ -63,8 +80,23 @@ def confirmation(connection: Connection, declared: BoundPolicy) -> Confirm | Non
                 f"missing in the database: {', '.join(wrong)}",
                 hint="lapse doctor URL --repair",
             )
+        known = born
 
     return confirm
+
+
+def _born(connection: Connection, table: TableName, name: TableName) -> tuple[object, ...] | None:
+    """When a table and its archive were made or last altered. None where that does not tell that they are as they were:
+    it is a moment ago, or the archive has a trigger, of which no time tells."""
+    made = f"(SELECT CREATE_TIME FROM information_schema.TABLES {_OF})"
+    *born, trigger, now = connection.exec_driver_sql(
+        f"SELECT {made}, {made}, (SELECT min(TRIGGER_NAME) FROM information_schema.TRIGGERS {_OF_TRIGGER}),"
+        " utc_timestamp(6)",
+        (table.schema, table.name, name.schema, name.name, name.schema, name.name),
+    ).one()
+    if trigger is not None or any(at is None or now - at < YOUNG for at in born):
+        return None
+    return tuple(born)
 
 
 def check(connection: Connection, declared: BoundPolicy, previous: Policy | None) -> None:
@@ -94,11 +126,47 @@ def install(connection: Connection, declared: BoundPolicy) -> None:
         engine = declared.table.storage
         own = f"{SEQUENCE} BIGINT AUTO_INCREMENT PRIMARY KEY, {JOB} BIGINT NULL, {ARCHIVED_AT} DATETIME(6) NULL"
         named = ", ".join(f"{quote(column)} {kind} NULL" for column, kind in source.items())
-        connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}) ENGINE = {engine}")
+        packs = f", {_PLACE_FOR_PACKS}" if _takes_packs(connection, declared, source) else ""
+        connection.exec_driver_sql(f"CREATE TABLE {qualified(name)} ({own}, {named}{packs}) ENGINE = {engine}")
         return
     new = [f"ADD COLUMN {quote(column)} {kind} NULL" for column, kind in archive.added(source, found).items()]
+    if _takes_packs(connection, declared, source) and not has_packs(connection, name):
+        new += _ADD_PLACE
     if new:
         connection.exec_driver_sql(f"ALTER TABLE {qualified(name)} {', '.join(new)}")
+
+
+def _takes_packs(connection: Connection, declared: BoundPolicy, source: Mapping[str, str]) -> bool:
+    """Can an outbox of this policy get packs?"""
+    names = {column.lower() for column in source}
+    is_outbox = file_url(declared.policy.archive or "") is not None
+    return is_outbox and names.isdisjoint(_PACKS) and server.tells_deleted_rows(connection)
+
+
+def has_packs(connection: Connection, name: TableName) -> bool:
+    """Has an archive table the columns for packs?"""
+    found = connection.exec_driver_sql(
+        f"SELECT lower(COLUMN_NAME), lower(DATA_TYPE) FROM information_schema.COLUMNS {_OF}"
+        " AND COLUMN_NAME IN (%s, %s)",
+        (name.schema, name.name, *_PACKS),
+    )
+    return {inspect.text(column): inspect.text(kind) for column, kind in found} == _PACKS
+
+
+def advice(connection: Connection, declared: BoundPolicy) -> list[Advice]:
+    """An outbox that an earlier version has made."""
+    name = archive_of(declared)
+    if name is None or not _takes_packs(connection, declared, columns(connection, declared.table.name)):
+        return []
+    if not _columns(connection, name) or has_packs(connection, name):
+        return []
+    return [
+        Advice(
+            text=f"archiving the rows of table {declared.table.name} takes twice as long as it could: its outbox {name}"
+            " was made by an earlier version",
+            statement=f"ALTER TABLE {qualified(name)} {', '.join(_ADD_PLACE)};",
+        )
+    ]
 
 
 def missing(connection: Connection, declared: BoundPolicy) -> list[str]:
@@ -133,6 +201,8 @@ def shape(connection: Connection, name: TableName) -> ArchiveShape | None:
         elif each["nullable"] != "YES" or "generated" in extra:
             flaws.append(f"its column {column} is {'NOT NULL' if each['nullable'] != 'YES' else 'generated'}")
     kept = {column: str(each["type"]) for column, each in found.items() if column not in OWN_COLUMNS}
+    if _PACKS.items() <= kept.items():
+        kept = {column: kind for column, kind in kept.items() if column not in _PACKS}
     return ArchiveShape(columns=kept, flaws=tuple(flaws), own=frozenset(own))
 
 
@@ -142,7 +212,7 @@ def _flaws(connection: Connection, name: TableName) -> list[str]:
     kind, triggers, constraints = connection.exec_driver_sql(
         f"SELECT (SELECT TABLE_TYPE FROM information_schema.TABLES {_OF}),"
         " (SELECT group_concat(TRIGGER_NAME) FROM information_schema.TRIGGERS"
-        "   WHERE EVENT_OBJECT_SCHEMA = coalesce(%s, DATABASE()) AND EVENT_OBJECT_TABLE = %s),"
+        f"   {_OF_TRIGGER}),"
         f" (SELECT group_concat(CONSTRAINT_NAME) FROM information_schema.TABLE_CONSTRAINTS {_OF}"
         "   AND CONSTRAINT_TYPE <> 'PRIMARY KEY')",
         (*where, *where, *where),

@@ -44,8 +44,8 @@ def read(
 
     `where` may end with an order and a limit. The session is in UTC, as all of Lapse's are.
     """
-    names = ", ".join(_expression(column) for column in named)
-    with _cells(connection) as raw, _streaming(raw) as cursor:
+    names = ", ".join(expression(column) for column in named)
+    with as_sent(connection) as raw, streaming(raw) as cursor:
         cursor.execute(f"SELECT {names} FROM {qualified(table)} WHERE {where}")
         if packets.can_read(raw):
             yield from packets.batches(raw, cursor._result)
@@ -61,7 +61,7 @@ def insert(
     names = ", ".join(quote(column.name) for column in named).replace("%", "%%")
     places = ", ".join(["%s"] * len(named))
     sql = f"INSERT INTO {qualified(table).replace('%', '%%')} ({names}) VALUES ({places})"
-    with _cells(connection) as raw, raw.cursor() as cursor, _exactly(cursor):
+    with as_sent(connection) as raw, raw.cursor() as cursor, _exactly(cursor):
         cursor.executemany(sql, list(zip(*cells, strict=True)))
 
 
@@ -77,14 +77,15 @@ def _exactly(cursor: Any) -> Iterator[None]:
         cursor.execute("SET SESSION sql_mode = %s", (mode,))
 
 
-def _expression(column: ArchivedColumn) -> str:
+def expression(column: ArchivedColumn) -> str:
+    """What is read of a column."""
     name = quote(column.name)
     # The server writes six digits of a FLOAT; as a DOUBLE it has all of them.
     return f"{name} * 1e0" if column.type.lower().startswith("float") else name
 
 
 @contextmanager
-def _cells(connection: Connection) -> Iterator[Any]:
+def as_sent(connection: Connection) -> Iterator[Any]:
     """The driver's connection, with values as the server sent them and not as Python's."""
     raw: Any = connection.connection.driver_connection
     if raw.charset != CHARSET:
@@ -100,7 +101,7 @@ def _cells(connection: Connection) -> Iterator[Any]:
 
 
 @contextmanager
-def _streaming(raw: Any) -> Iterator[Any]:
+def streaming(raw: Any) -> Iterator[Any]:
     """A cursor that holds one batch in memory, not the whole result."""
     from pymysql.cursors import SSCursor
 

@@ -25,7 +25,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.action import Action, Rows, moved
+from lapse.engines.action import Action, Delete, Rows, moved
 from lapse.engines.base import Batch, Checkpoint
 from lapse.engines.keyset import Atomic, Connect, KeysetDeleter
 from lapse.engines.mysql import kept, keys
@@ -34,7 +34,7 @@ from lapse.engines.mysql.armed import Changed
 from lapse.engines.mysql.keys import INCLUSIVE, Form, Key, Walk
 from lapse.engines.mysql.ledger_keys import Noter
 from lapse.engines.mysql.replicas import Reader
-from lapse.errors import DatabaseError, Interrupted, Retryable
+from lapse.errors import DatabaseError, Interrupted, LapseError, Retryable
 from lapse.model.job import KeyRange
 from lapse.model.ledger_keys import Noted
 from lapse.model.table import Table
@@ -72,6 +72,18 @@ NOT_BY_KEY = 1175
 Kill = Callable[[int], None]
 
 
+class TooLarge(LapseError):
+    """Rows that are too large for this process to hold, or for the server to take back in one statement."""
+
+
+class Packer(Protocol):
+    """Takes the rows that a batch deletes out of the server's answer, and packs them into the outbox of the table."""
+
+    def take(self, connection: Connection, delete: str) -> int:
+        """Executes a DELETE, in the caller's transaction; returns how many rows are in the outbox instead. Raises
+        TooLarge."""
+
+
 class Watch(Protocol):
     """Sees to it that the table of a job is what it was armed as."""
 
@@ -96,6 +108,8 @@ class TaskSql:
     """The part of the condition that the row alone decides."""
     comment: str
     action: Action
+    """What is done with the rows where there is no `packer`, which takes those that are deleted."""
+    packer: Packer | None = None
     surplus: str = ""
     """True for rows that `ttl_keep_last` does not keep; it locks those that it does. Empty where a policy has none."""
     free: str = ""
@@ -156,7 +170,8 @@ class TaskSql:
         """A copy to an archive that skips locked rows may wait for one thing: the archive's numbers, which MariaDB
         gives to one statement at a time. Refused, the copies of two tasks would undo each other."""
         no_wait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.refuses_to_wait else ""
-        *copies, last = self.action.statements(rows)
+        action = self.action if self.packer is None else Delete()
+        *copies, last = action.statements(rows)
         before = "" if self.skips_locked else no_wait
         return (*(f"{self.comment} {before}{copy}" for copy in copies), f"{self.comment} {no_wait}{last}")
 
@@ -251,9 +266,17 @@ class MysqlDeleter(KeysetDeleter):
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         try:
-            return self._checked_step(limit, checkpoint)
+            return self._packed_step(limit, checkpoint)
         except Changed:
             self._look_again()
+            return self._packed_step(limit, checkpoint)
+
+    def _packed_step(self, limit: int, checkpoint: Checkpoint) -> Batch:
+        try:
+            return self._checked_step(limit, checkpoint)
+        except TooLarge:
+            # Undone. There may be more rows like these: the server copies them, and those of the rest of the task.
+            self._plan = replace(self._plan, packer=None)
             return self._checked_step(limit, checkpoint)
 
     def _checked_step(self, limit: int, checkpoint: Checkpoint) -> Batch:
@@ -396,6 +419,9 @@ class MysqlDeleter(KeysetDeleter):
 
     def _take(self, connection: Connection, statements: Sequence[str], *, most: int | None = None) -> int:
         """Executes what an action says; returns the rows that the last statement has deleted."""
+        if self._plan.packer is not None:
+            (delete,) = statements
+            return self._plan.packer.take(connection, delete)
         counts: list[int] = []
         for statement in statements:
             if counts and most is not None and counts[0] >= most:
@@ -504,7 +530,7 @@ class KeyDeleter(MysqlDeleter):
         if plan.keeps_keys and self._noter is None:
             return self._delete_kept(connection, min(limit, MAX_KEPT), checkpoint)
         can_refuse = plan.refuses_to_wait or plan.locks_first
-        if self._noter is not None and not plan.tells_deleted:
+        if self._noter is not None and (plan.packer is not None or not plan.tells_deleted):
             return None
         if not can_refuse or plan.free or plan.surplus or self._rows_per_expired > MANY_ROWS_PER_EXPIRED:
             return None

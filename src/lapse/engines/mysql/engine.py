@@ -35,7 +35,7 @@ from lapse.engines.base import (
     TableComment,
     Target,
 )
-from lapse.engines.cells import Cells
+from lapse.engines.cells import Cells, Packs
 from lapse.engines.consequences import follow
 from lapse.engines.endpoint import endpoint_of
 from lapse.engines.features import Features
@@ -70,7 +70,7 @@ from lapse.engines.mysql import (
     zones,
 )
 from lapse.engines.mysql.consequences import MysqlKin
-from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, TaskSql, Watch
+from lapse.engines.mysql.delete import IndexDeleter, KeyDeleter, Packer, TaskSql, Watch
 from lapse.engines.mysql.inspect import Sight
 from lapse.engines.mysql.keys import Walk
 from lapse.engines.mysql.ledger_keys import Noter, can_be_told
@@ -78,9 +78,10 @@ from lapse.engines.mysql.names import literal, qualified, source
 from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.engines.mysql.replicas import Reader
 from lapse.engines.mysql.session import Flavour
-from lapse.engines.restoring import Dialect
+from lapse.engines.restoring import ArchiveTable, Dialect
 from lapse.engines.zones import block_guess
 from lapse.errors import Blocked, Drift, LapseError, Locked, Retryable
+from lapse.model.archive import file_url
 from lapse.model.blocked import BlockCode
 from lapse.model.job import KeyRange, Path, PathKind
 from lapse.model.ledger_keys import AskedKey, asked
@@ -525,7 +526,8 @@ class MysqlEngine(Engine):
     @looking
     def advice(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         definer = privileges.lacking_of_definer(connection, declared)
-        return [*definer, *references.advice(declared.table), *advice.indexes(declared)]
+        outbox = archive.advice(connection, declared)
+        return [*definer, *references.advice(declared.table), *advice.indexes(declared), *outbox]
 
     def privileges(self, connection: Connection, declared: BoundPolicy) -> list[Advice]:
         wanted = None if self._options.binlog else self.flavour.binlog_privilege
@@ -545,6 +547,15 @@ class MysqlEngine(Engine):
         from lapse.engines.mysql import cells
 
         return cells
+
+    @property
+    def packs(self) -> Packs:
+        from lapse.engines.mysql import packs
+
+        return packs
+
+    def archive_table(self, connection: Connection, name: TableName) -> ArchiveTable:
+        return ArchiveTable(self.archives, name, has_packs=archive.has_packs(connection, name))
 
     def archive_shape(self, connection: Connection, name: TableName, table: TableName) -> ArchiveShape | None:
         return archive.shape(connection, name)
@@ -649,6 +660,8 @@ class MysqlEngine(Engine):
         if target.secret is not None:
             require(table, can_be_told)
         with self.connection() as connection:
+            # First of all: a column that comes while the rest is asked is noticed then.
+            confirm = archive.confirmation(connection, target.declared)
             walk = self._walk(connection, table)
             skips_locked = table.storage != myrocks.ENGINE
             plan = TaskSql(
@@ -663,6 +676,7 @@ class MysqlEngine(Engine):
                     target.job,
                     skips_locked=skips_locked and self.flavour.can_refuse_to_wait,
                 ),
+                packer=self._packer(connection, target),
                 comment=f"/* lapse ttl {''.join(filter(str.isalnum, table.name.name))} */",
                 free=references.unreferenced(table),
                 free_in_delete=self.flavour.reads_the_table_it_deletes_from or not references.refers_to_itself(table),
@@ -680,7 +694,6 @@ class MysqlEngine(Engine):
             freely = partial(self._delete_connection, by_key_only=False)
             connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
             self._refuse_unlogged_archive(target.declared)
-            confirm = archive.confirmation(connection, target.declared)
             watch = self._watch(connection, target, walk)
             reader = self._reader(connection, target.declared)
             quiet = tidb_locks.quiet(connection, table, self._threads) if self.flavour.is_tidb else None
@@ -699,6 +712,13 @@ class MysqlEngine(Engine):
         if target.path.kind is PathKind.INDEX and along is not None:
             return IndexDeleter(plan, along, span, cursor, **how)
         return KeyDeleter(plan, span, cursor, **how)
+
+    def _packer(self, connection: Connection, target: Target) -> Packer | None:
+        if file_url(target.declared.policy.archive or "") is None:
+            return None
+        from lapse.engines.mysql import packs
+
+        return packs.packer(connection, target.declared, target.job)
 
     def asked_key(self, connection: Connection, table: Table, values: Sequence[str]) -> AskedKey:
         return asked(ledger_keys.parts(connection, table, values))

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 from lapse.archive.loading import arrow
 from lapse.archive.pieces import Pieces, numbers
+from lapse.errors import LapseError
 
 BATCH_BYTES = 4 << 20
 """How much text becomes one batch, about."""
@@ -29,6 +31,9 @@ END, ERROR = 0xFE, 0xFF
 """First bytes of a packet that is no row. A row can begin with END, too, but is longer than MAX_END then."""
 MAX_END = 8
 LOST = 2013
+PACKETS_BEFORE = 3
+"""A result's packets are numbered: that of the first row comes after one with the number of columns, one for each of
+these, and one that ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,28 @@ def can_read(raw: Any) -> bool:
 
 def batches(raw: Any, result: Any) -> Iterator[list[Any]]:
     """All rows of a result that is being read unbuffered: an array for each column, of text or of bytes."""
-    is_text = [encoding is not None for encoding, _ in result.converters]
-    rows = _Rows(raw, result)
+    is_text = texts(result)
+    with closing(whole(raw, result)) as found:
+        for batch in found:
+            if len(batch.starts) == 1:
+                yield _one_row(batch, is_text)
+            else:
+                yield columns(batch.data, numbers("int64", batch.starts), numbers("int64", batch.ends), is_text)
+
+
+def texts(result: Any) -> list[bool]:
+    """Which columns of a result are text; the others are bytes."""
+    return [encoding is not None for encoding, _ in result.converters]
+
+
+def whole(raw: Any, result: Any, batch_bytes: int = BATCH_BYTES) -> Generator[Batch]:
+    """The same rows, not yet cut into cells. A batch ends with the row by which it has `batch_bytes`."""
+    rows = _Rows(raw, result, batch_bytes)
+    if raw._next_seq_id != (result.field_count + PACKETS_BEFORE) & 0xFF:
+        raise LapseError("some of the rows of a result were read already")
     try:
         while (found := rows.next_batch()) is not None:
-            yield _columns(found, is_text) if len(found.starts) > 1 else _one_row(found, is_text)
+            yield found
     finally:
         # The connection knows nothing of what was read ahead.
         while rows.next_batch() is not None:
@@ -61,9 +83,10 @@ def batches(raw: Any, result: Any) -> Iterator[list[Any]]:
 class _Rows:
     """Reads ahead: after the last packet of a result the server sends nothing until it is asked."""
 
-    def __init__(self, raw: Any, result: Any) -> None:
+    def __init__(self, raw: Any, result: Any, batch_bytes: int) -> None:
         self._raw = raw
         self._result = result
+        self._batch_bytes = batch_bytes
         self._data = bytearray()
 
     def next_batch(self) -> Batch | None:
@@ -78,7 +101,7 @@ class _Rows:
     def _find(self, starts: array[int], ends: array[int]) -> int:
         """Whole rows, up to about the bytes of a batch; returns where the last one ends."""
         at, number, data = 0, self._raw._next_seq_id, self._data
-        while self._result.unbuffered_active and at < BATCH_BYTES:
+        while self._result.unbuffered_active and at < self._batch_bytes:
             if len(data) < at + HEADER.size:
                 self._read_more()
                 continue
@@ -145,10 +168,10 @@ def _length(data: bytearray) -> int:
     return int(HEADER.unpack_from(data)[0]) & WHOLE_PACKET
 
 
-def _columns(batch: Batch, is_text: Sequence[bool]) -> list[Any]:
+def columns(data: bytes, starts: Any, ends: Any, is_text: Sequence[bool]) -> list[Any]:
+    """The cells of rows that are in `data` from their starts to their ends, as `Batch` says."""
     compute = arrow("compute")
-    pieces = Pieces(batch.data, len(batch.starts))
-    at, until = numbers("int64", batch.starts), numbers("int64", batch.ends)
+    pieces, at, until = Pieces(data, len(starts)), starts, ends
     found: list[Any] = []
     for text in is_text:
         begins, at, is_there = _cells(pieces.words(at), at)

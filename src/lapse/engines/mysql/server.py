@@ -116,6 +116,11 @@ def stamps_hidden_columns(connection: Connection) -> bool:
     return _is_mariadb(connection)
 
 
+def tells_deleted_rows(connection: Connection) -> bool:
+    """Does a DELETE send the rows that it has deleted (RETURNING)?"""
+    return _is_mariadb(connection)
+
+
 def renaming_makes_young(connection: Connection) -> bool:
     """Does a table that is renamed get a new time of creation? On MySQL it brings the one it had."""
     return _is_mariadb(connection)
