@@ -230,6 +230,10 @@ def _bounds(connection: Connection) -> None:
     _add_columns(connection, schema.table.c.bounds)
 
 
+def _packs(connection: Connection) -> None:
+    """Outboxes may hold packs of rows, which workers of the version before would write into files as they are."""
+
+
 def _create(connection: Connection, table: Table) -> None:
     """A new table of the catalog, for the roles that use its others."""
     found = _columns(connection, [table.name], _catalog_schema(connection))
@@ -285,5 +289,6 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     8: _ledger,
     9: _archive,
     10: _bounds,
+    11: _packs,
 }
 """Version → what leads to the next one."""

@@ -32,7 +32,7 @@ from sqlalchemy.event import listen
 
 from lapse.model.ledger_keys import SECRET_BYTES
 
-VERSION = 11
+VERSION = 12
 """Grows with every change of these tables; see `migrations`."""
 
 LARGEST_ID = 2**63 - 1

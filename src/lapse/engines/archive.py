@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lapse.engines.values import BoundPolicy
 from lapse.errors import PolicyConflict, Unsupported
-from lapse.model.archive import OWN_COLUMNS, archive_table
+from lapse.model.archive import OWN_COLUMNS, PACK, PACKED_ROWS, archive_table
 from lapse.model.policy import Policy
 from lapse.model.table import MANAGED_COLUMN, FkAction, Table, TableName
 
@@ -77,7 +77,8 @@ def _refuse(declared: BoundPolicy, name: TableName) -> None:
     table = declared.table
     if name == table.name.whole:
         raise PolicyConflict(f"table {table.name} cannot be its own archive", hint="ttl_archive = 'table:NAME'")
-    taken = [column.name for column in table.columns if column.name.lower() in OWN_COLUMNS]
+    own = {*OWN_COLUMNS, PACKED_ROWS, PACK}
+    taken = [column.name for column in table.columns if column.name.lower() in own]
     if taken:
         raise Unsupported(
             f"table {table.name} has a column {taken[0]}, which the archive needs for its own",
