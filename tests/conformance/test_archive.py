@@ -128,6 +128,15 @@ def test_what_is_not_lapses_own_is_refused(h: Harness) -> None:
     assert h.owner.policy("events").policy.archive is None
 
 
+@pytest.mark.parametrize("column", ["lapse_seq", "archived_at", "lapse_rows", "lapse_pack"])
+def test_a_column_that_an_archive_has_for_its_own_is_refused(h: Harness, column: str) -> None:
+    h.sql(f"CREATE TABLE events (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant}, {column} {h.backend.text})")
+    h.sql("ALTER TABLE events TTL = ts + INTERVAL 1 DAY")
+    with pytest.raises(Unsupported, match=f"column {column}, which the archive needs"):
+        h.sql(f"ALTER TABLE events SET ({ARCHIVE})")
+    assert h.owner.policy("events").policy.archive is None
+
+
 def test_two_tables_have_two_archives(h: Harness) -> None:
     archived_events(h)
     h.sql(f"CREATE TABLE others (id {h.backend.bigint} PRIMARY KEY, ts {h.backend.instant}, note {h.backend.text})")
