@@ -15,7 +15,7 @@ from sqlalchemy import Connection, make_url
 import lapse.archive
 from lapse.app import Lapse
 from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.mysql import armed
+from lapse.engines.mysql import server as server_facts
 from lapse.engines.mysql.partitions import PartitionDropper
 from lapse.errors import PolicyConflict, TooSlow
 from lapse.model.job import Job, JobStatus, PathKind
@@ -338,7 +338,7 @@ def test_a_year_of_two_digits_is_no_bound(h: Harness) -> None:
 
 def test_a_round_over_many_leaves_is_a_fixed_number_of_statements(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     # One of the two may be older than that when it is looked at, and is asked less then.
-    monkeypatch.setattr(armed, "YOUNG", timedelta(0))
+    monkeypatch.setattr(server_facts, "YOUNG", timedelta(0))
     taken = []
     for count in (12, 60):
         _hourly(h, count)

@@ -12,7 +12,6 @@ from lapse.engines.action import Action, Delete, Move
 from lapse.engines.archive import ArchiveShape, archive_of
 from lapse.engines.base import Advice, BoundPolicy
 from lapse.engines.mysql import inspect, server
-from lapse.engines.mysql.armed import YOUNG
 from lapse.engines.mysql.names import MAX_NAME, literal, qualified, quote
 from lapse.engines.restoring import Dialect
 from lapse.errors import Blocked, Unsupported
@@ -94,7 +93,7 @@ def _born(connection: Connection, table: TableName, name: TableName) -> tuple[ob
         " utc_timestamp(6)",
         (table.schema, table.name, name.schema, name.name, name.schema, name.name),
     ).one()
-    if trigger is not None or any(at is None or now - at < YOUNG for at in born):
+    if trigger is not None or any(at is None or now - at < server.YOUNG for at in born):
         return None
     return tuple(born)
 

@@ -35,8 +35,6 @@ MOST_SERVERS = 8
 """Nodes of a cluster, and servers before a failover, whose numbers are remembered."""
 LASTS = timedelta(minutes=5)
 """After so long rows are looked for anew: old ones expire."""
-YOUNG = timedelta(seconds=1.1)
-"""Times of creation are whole seconds: one that is no older may be that of two tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +77,7 @@ class Look:
         """May another table have the same time of creation?"""
         if self.born is None:
             return True
-        return datetime.fromisoformat(self.at) - datetime.fromisoformat(self.born) < YOUNG
+        return datetime.fromisoformat(self.at) - datetime.fromisoformat(self.born) < server.YOUNG
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

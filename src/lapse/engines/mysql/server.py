@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from sqlalchemy import Connection
@@ -24,6 +24,8 @@ REBUILD = (OPTIMIZE, "alter_table", "truncate", "create_index", "drop_index")
 _KINDS = tuple(dict.fromkeys((*REPLACE, *REBUILD)))
 _COUNTERS = tuple(f"com_{kind}" for kind in _KINDS)
 _IDENTITY, _STARTED, _HISTORY = "lapse_server", "lapse_server_started", "lapse_server_history"
+YOUNG = timedelta(seconds=1.1)
+"""Times of creation are whole seconds: one that is no older may be that of two tables."""
 SAME_SERVER_SECONDS = 1.0
 """A proxy may send a connection's statements to another server after a failover, and not so soon."""
 
