@@ -52,7 +52,9 @@ def _lapse(name: str, destination: Callable[[], Any], written: Written) -> Conte
             moved_to = f"{table.name}_{_suffix(text)}"
             _settle(table, moved_to)
             found = database.archive(table.name)
-            written[name, table.shape] = sum(each.bytes or 0 for each in found if each.job in jobs)
+            # SQLite does not tell the size of a table.
+            if size := sum(each.bytes or 0 for each in found if each.job in jobs):
+                written[name, table.shape] = size
             database.execute(f"ALTER TABLE {table.name} RESET (ttl)")
             database.execute(f"DROP TABLE {moved_to}")
         return clock

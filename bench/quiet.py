@@ -24,9 +24,9 @@ TRIES = 5
 TICKS = os.sysconf("SC_CLK_TCK")
 KERNEL = 2
 """The parent of the kernel's own threads, which work for whoever asks."""
-_PARENT, _TIMES = 1, slice(11, 15)
-"""In /proc/PID/stat, counted from what follows the name: user and system time, of a process and of its children that
-have ended."""
+_PARENT, _TIMES = 1, slice(11, 13)
+"""In /proc/PID/stat, counted from what follows the name: user and system time. That of children comes all at once when
+they end, however long ago it was spent."""
 
 
 def compare(
