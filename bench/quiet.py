@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 600.0
 TRIES = 5
 TICKS = os.sysconf("SC_CLK_TCK")
 KERNEL = 2
-"""The parent of the kernel's own threads, which work for whoever asks."""
+"""The parent of the kernel's own threads: what they do, such as writing to the disk, they do for any process."""
 _PARENT, _TIMES = 1, slice(11, 13)
 """In /proc/PID/stat, counted from what follows the name: user and system time. That of children comes all at once when
 they end, however long ago it was spent."""

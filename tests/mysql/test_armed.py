@@ -97,14 +97,18 @@ def _behind_its_back(h: Harness, server: MariadbServer, script: str, url: str) -
     server.execute(*(statement.strip() for statement in statements if statement.strip()), database=_name(h))
 
 
-@pytest.mark.parametrize("how", REPLACED)
-def test_a_table_that_was_replaced_is_blocked_until_it_is_resumed(
-    h: Harness, server: MariadbServer, url: str, how: str
-) -> None:
+def _skip_what_cannot_be(h: Harness, url: str, how: str) -> None:
     if "plain@" in url and how in ("with the same rows", *(each for each in REPLACED if "online" in each)):
         pytest.skip("without the server's numbers a copy with all its rows is taken for the table")
     if "OR REPLACE" in REPLACED[how] and not h.features.replaces_tables:
         pytest.skip("no statement replaces a table")
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_a_table_that_was_replaced_is_blocked_until_it_is_resumed(
+    h: Harness, server: MariadbServer, url: str, how: str
+) -> None:
+    _skip_what_cannot_be(h, url, how)
     with Lapse(url, clock=h.clock) as db:
         _declare(h, db)
         _behind_its_back(h, server, REPLACED[how], url)
@@ -146,7 +150,8 @@ def _known_for_a_while(h: Harness, db: Lapse) -> None:
     db.execute(_rows(h, 2001, hours=-2))
 
 
-def _once(monkeypatch: pytest.MonkeyPatch, moment: str, action: Callable[[], object]) -> None:
+def _once(monkeypatch: pytest.MonkeyPatch, moment: str, action: Callable[[], object]) -> list[object]:
+    """What is returned has one entry once that moment has come."""
     place, name, before = MOMENTS[moment]
     original, done = getattr(place, name), list[object]()
 
@@ -159,6 +164,7 @@ def _once(monkeypatch: pytest.MonkeyPatch, moment: str, action: Callable[[], obj
         return found
 
     monkeypatch.setattr(place, name, acting)
+    return done
 
 
 MOMENTS: dict[str, tuple[object, str, bool]] = {
@@ -173,10 +179,7 @@ MOMENTS: dict[str, tuple[object, str, bool]] = {
 def test_a_table_that_is_replaced_while_its_job_begins(
     h: Harness, server: MariadbServer, url: str, monkeypatch: pytest.MonkeyPatch, how: str, moment: str
 ) -> None:
-    if "plain@" in url and how in ("with the same rows", *(each for each in REPLACED if "online" in each)):
-        pytest.skip("without the server's numbers a copy with all its rows is taken for the table")
-    if "OR REPLACE" in REPLACED[how] and not h.features.replaces_tables:
-        pytest.skip("no statement replaces a table")
+    _skip_what_cannot_be(h, url, how)
     with Lapse(url, clock=h.clock) as db:
         _known_for_a_while(h, db)
         monkeypatch.setattr(armed, "LASTS", timedelta())
@@ -203,8 +206,9 @@ def test_maintenance_while_a_job_begins(
     with Lapse(url, clock=h.clock) as db:
         _known_for_a_while(h, db)
         monkeypatch.setattr(armed, "LASTS", timedelta())
-        _once(monkeypatch, moment, lambda: _behind_its_back(h, server, KEPT[how], url))
+        done = _once(monkeypatch, moment, lambda: _behind_its_back(h, server, KEPT[how], url))
         job = db.run("events").jobs[0]
+        assert len(done) == 1
         assert (job.status, job.reason, job.counts.deleted) == (JobStatus.FINISHED, None, 10)
 
 
@@ -219,8 +223,9 @@ def test_a_column_that_means_something_else_while_a_job_begins(
         db.execute("UPDATE events SET other = other - INTERVAL 5 DAY")
         before = h.ids()
         monkeypatch.setattr(armed, "LASTS", timedelta())
-        _once(monkeypatch, moment, lambda: _behind_its_back(h, server, CHANGED[how], url))
+        done = _once(monkeypatch, moment, lambda: _behind_its_back(h, server, CHANGED[how], url))
         db.run()
+        assert len(done) == 1
         assert h.ids() == before
         (status,) = db.status()
         assert status.blocked in (BlockCode.COLUMN_CHANGED, BlockCode.TABLE_REPLACED)

@@ -42,7 +42,7 @@ from lapse.engines.values import (
     Target,
     Touched,
 )
-from lapse.errors import Blocked, DatabaseError, LapseError, TableNotFound
+from lapse.errors import Blocked, DatabaseError, LapseError, TableNotFound, Unsupported
 from lapse.model.blocked import BlockCode
 from lapse.model.job import Job, KeyRange, Path
 from lapse.model.ledger_keys import AskedKey, asked
@@ -515,7 +515,7 @@ class Engine(ABC):
     @property
     def packs(self) -> Packs:
         """For outboxes that hold packs: those of which `archive_table` says so."""
-        raise NotImplementedError
+        raise Unsupported(f"outboxes hold no packs on {self.name}")
 
     def archive_table(self, connection: Connection, name: TableName) -> ArchiveTable:
         """An archive table or outbox, for reading from it and removing rows."""

@@ -74,7 +74,7 @@ def test_where_others_are_at_work_it_is_asked_before_each(clock: _Clock) -> None
     clock.passed += FRESH_SECONDS / 10
     assert [ahead.is_due(each) for each in TABLES[:2]] == [True, False]
     assert clock.asked == [[0, 1, 2, 3], [0, 2, 3]]
-    # Nobody has come since.
+    # No other worker was met since.
     clock.passed += FRESH_SECONDS / 10
     assert ahead.is_due(TABLES[2])
     assert len(clock.asked) == 2
