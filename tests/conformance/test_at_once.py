@@ -1,4 +1,5 @@
-"""The job of a small table is done and recorded in one transaction; what is not as expected goes the ordinary way."""
+"""The first batch of a small table's job is one transaction with the job, which it may be all of; what is not as
+expected goes the ordinary way."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, event, func, select
 
 from lapse.app import Lapse
 from lapse.catalog import schema
+from lapse.catalog.new_jobs import Created
 from lapse.engines.base import Batch, Target
 from lapse.errors import Locked
 from lapse.model.job import Job, JobStatus, KeyRange
@@ -23,8 +25,25 @@ from lapse.runner.events import BatchDone, Cause, NullListener, TaskDone
 from lapse.runner.task import TaskRunner
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
+from tests.crashing import begin_with
 
 ROWS = 10
+FIRST = 4
+"""Rows of a first batch that is not all of its job."""
+
+
+@pytest.fixture(params=[None, FIRST], ids=["all of it", "first of several"])
+def first(request: pytest.FixtureRequest, h: Harness, monkeypatch: pytest.MonkeyPatch) -> int | None:
+    """How many rows the first batch has, where it is not all of the job."""
+    rows: int | None = request.param
+    if rows is not None:
+        begin_with(rows, monkeypatch.setattr, h.db.engine)
+    return rows
+
+
+def _goes_on(h: Harness) -> bool:
+    """Is a batch that is not all of its job kept? Not where a trigger may run unseen."""
+    return h.features.records_with_batches and h.db.engine.name != "sqlite"
 
 
 def _events(h: Harness, more: str = "") -> None:
@@ -89,7 +108,7 @@ def _run_between(
     def between(self: AtOnce, target: Target, span: KeyRange, limit: int, record: Record) -> Done | None:
         happens(0)
 
-        def recorded(connection: Connection, batch: Batch, seconds: float) -> Job:
+        def recorded(connection: Connection, batch: Batch, seconds: float) -> Created:
             happens(1)
             return record(connection, batch, seconds)
 
@@ -158,7 +177,7 @@ def test_a_table_that_is_larger_than_it_seemed_goes_the_ordinary_way(
     h: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _events(h)
-    monkeypatch.setattr(AtOnce, "most_rows", lambda *_: 5)
+    monkeypatch.setattr("lapse.runner.atonce.SMALL_ROWS", 5)
     monkeypatch.setattr(h.db.engine, "planned_rows", lambda *_: 5)
     job = h.run_one()
     assert (job.status, job.counts.deleted, h.ids()) == (JobStatus.FINISHED, ROWS, [100])
@@ -177,7 +196,9 @@ def test_a_row_that_another_session_has_locked_is_left_and_told(h: Harness) -> N
     assert h.ids() == [5, 100]
 
 
-def test_a_policy_that_is_changed_before_the_batch_is_obeyed(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_is_changed_before_the_batch_is_obeyed(
+    h: Harness, monkeypatch: pytest.MonkeyPatch, first: int | None
+) -> None:
     if not h.features.records_with_batches:
         pytest.skip("every job has a task")
     _events(h)
@@ -187,7 +208,9 @@ def test_a_policy_that_is_changed_before_the_batch_is_obeyed(h: Harness, monkeyp
     assert h.ids() == [*range(1, ROWS + 1), 100]
 
 
-def test_a_hold_that_is_placed_before_the_batch_keeps_its_rows(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_that_is_placed_before_the_batch_keeps_its_rows(
+    h: Harness, monkeypatch: pytest.MonkeyPatch, first: int | None
+) -> None:
     if not h.features.records_with_batches:
         pytest.skip("every job has a task")
     _events(h)
@@ -221,7 +244,7 @@ def test_a_row_that_is_unlocked_while_a_job_runs_goes_with_it(h: Harness, monkey
 
 
 def test_a_hold_that_returns_while_the_batch_is_open_keeps_its_rows(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
+    h: Harness, monkeypatch: pytest.MonkeyPatch, first: int | None
 ) -> None:
     """The rows are deleted, and not committed: the transaction sees that the policy has another hold, and undoes it."""
     if not h.features.concurrent_writers or not h.features.records_with_batches:
@@ -235,7 +258,9 @@ def test_a_hold_that_returns_while_the_batch_is_open_keeps_its_rows(
     assert sum(job.counts.deleted for job in h.db.history()) == ROWS - 1
 
 
-def test_another_worker_that_takes_the_table_first_does_it_once(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_worker_that_takes_the_table_first_does_it_once(
+    h: Harness, monkeypatch: pytest.MonkeyPatch, first: int | None
+) -> None:
     _events(h)
     other = h.open()
     _run_between(monkeypatch, before=lambda: other.run("events"))
@@ -245,7 +270,7 @@ def test_another_worker_that_takes_the_table_first_does_it_once(h: Harness, monk
     assert sum(job.counts.deleted for job in h.db.history()) == ROWS
 
 
-def test_a_declaration_at_work_is_not_waited_for_with_rows_locked(h: Harness) -> None:
+def test_a_declaration_at_work_is_not_waited_for_with_rows_locked(h: Harness, first: int | None) -> None:
     """It may hold the policy and wait for the table: a batch that held the table and waited for it would end one."""
     if not h.features.concurrent_writers or not h.features.records_with_batches:
         pytest.skip("nothing can be locked meanwhile")
@@ -277,23 +302,77 @@ def test_a_declaration_at_work_is_not_waited_for_with_rows_locked(h: Harness) ->
     assert h.ids() == [100]
 
 
-def test_a_worker_that_is_killed_at_any_statement_has_done_all_or_nothing(h: Harness) -> None:
+@pytest.mark.parametrize("first", [None, FIRST])
+def test_a_worker_that_is_killed_at_any_statement_has_done_its_batch_or_nothing(h: Harness, first: int | None) -> None:
     _events(h)
     survives, outcomes = 1, list[int]()
     while True:
         command = [sys.executable, "-m", "tests.crashing", h.url, "events", str(survives), h.now.isoformat()]
+        command += [] if first is None else [str(first)]
         done = subprocess.run(command, capture_output=True, check=False, env=os.environ | {"PYTHONHASHSEED": "0"})
         left = len(h.ids()) - 1
         outcomes.append(left)
-        assert left in (0, ROWS)
-        assert sum(job.counts.deleted for job in h.db.history()) == ROWS - left
+        assert left in {0, ROWS, ROWS - (first or 0)}
+        if first is None:
+            assert sum(job.counts.deleted for job in h.db.history()) == ROWS - left
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         h.advance(minutes=1)
         survives += 3
     assert outcomes[0] == ROWS
+    assert sum(job.counts.deleted for job in h.db.history()) == ROWS
     assert h.ids() == [100]
+
+
+def test_a_first_batch_that_is_not_all_of_its_job_is_kept(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    _events(h)
+    begin_with(FIRST, monkeypatch.setattr, h.db.engine)
+    told = _Told()
+    made = _tasks_made(h.db, lambda: Worker(h.db.catalog, told).run(h.db.policy("events")))
+    assert (made, h.ids()) == (1, [100])
+    batches = [f"batch of {FIRST}", f"batch of {ROWS - FIRST}"] if _goes_on(h) else [f"batch of {ROWS}"]
+    assert told.events == ["created", *batches, "task", f"finished with {ROWS}"]
+    job = h.db.history()[0]
+    assert (job.counts.selected, job.counts.deleted, job.counts.batches) == (ROWS, ROWS, len(batches))
+    assert (job.tasks_total, job.tasks_finished) == (1, 1)
+    assert h.owner.verify_ledger().holds
+
+
+def test_a_first_run_ends_the_grace_of_its_policy_with_its_batch(h: Harness) -> None:
+    h.events()
+    h.insert(*((number, h.at(days=-2)) for number in range(1, ROWS + 1)), (100, h.at()))
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off', ttl_grace = '1 day')")
+    assert h.db.policy("events").grace_until is not None
+    made = _tasks_made(h.db, lambda: h.run_one())
+    assert (made, h.ids()) == (int(not h.features.records_with_batches), [100])
+    assert h.db.policy("events").grace_until is None
+
+
+def test_a_table_whose_rows_take_other_rows_with_them_begins_with_few(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _events(h)
+    columns = f"id {h.backend.bigint} PRIMARY KEY, event {h.backend.bigint}"
+    h.sql(f"CREATE TABLE parts ({columns}, FOREIGN KEY (event) REFERENCES events (id) ON DELETE CASCADE)")
+    begin_with(FIRST, monkeypatch.setattr, h.db.engine)
+    told = _Told()
+    Worker(h.db.catalog, told).run(h.db.policy("events"))
+    assert told.events == ["created", f"batch of {ROWS}", "task", f"finished with {ROWS}"]
+
+
+def test_a_worker_knows_how_many_rows_of_a_table_fit_into_a_batch(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting was dear there the last time."""
+    _events(h)
+    begin_with(FIRST, monkeypatch.setattr, h.db.engine)
+    told = _Told()
+    worker = Worker(h.db.catalog, told)
+    with h.db.catalog.reading() as connection:
+        (physical,) = connection.execute(select(schema.table.c.table_id)).scalars()
+    worker._learned_sizes[physical] = FIRST - 1
+    worker.run(h.db.policy("events"))
+    assert told.events[1] != f"batch of {FIRST}"
+    assert (told.events[-1], h.ids()) == (f"finished with {ROWS}", [100])
 
 
 def test_a_worker_does_small_tables_as_it_finds_them(h: Harness) -> None:

@@ -20,6 +20,7 @@ from lapse.model.blocked import BlockCode
 from lapse.model.job import JobStatus, KeyRange
 from lapse.model.settings import Settings
 from lapse.runner import jobs as job_keeping
+from lapse.runner.atonce import AtOnce
 from lapse.runner.jobs import JobKeeper
 from lapse.runner.worker import Worker
 from tests.conformance.harness import Harness
@@ -330,7 +331,7 @@ def test_a_policy_that_is_suspended_while_a_job_is_planned_stays_suspended(
     h.events()
     h.insert((1, h.at(days=-2)), (2, h.at(days=-2)))
     if not at_once:
-        monkeypatch.setattr("lapse.runner.atonce.SMALL_ROWS", 0)
+        monkeypatch.setattr(AtOnce, "limit_for", lambda *_: 0)
     h.run()
     h.insert((3, h.at(days=-2)), (4, h.at(days=-2)))
 

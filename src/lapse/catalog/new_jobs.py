@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from lapse.catalog.jobs import COUNT_NAMES, record_run
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.schema import job, task
+from lapse.catalog.tasks import NOTHING_DONE, Progress, progress_values
 from lapse.errors import JobExists
 from lapse.model.job import Counts, Job, JobKey, JobStatus, JobSummary, KeyRange, Path, Task, TaskStatus
 from lapse.model.table import TableName
@@ -41,11 +42,12 @@ def create_job(
     owner: str | None,
     behind: float = 0.0,
     claims: bool = False,
+    progress: Progress = NOTHING_DONE,
 ) -> Created:
     """Create a job and its tasks inside the caller's transaction, which must roll back on JobExists.
 
     `behind` is the share of the promised time that has passed. With `claims`, `owner` begins at once with the
-    first task.
+    first task. `progress` is what has been done of the only task.
     """
     taken = claims and bool(ranges) and owner is not None
     status, started_at = (JobStatus.RUNNING, now) if taken else (JobStatus.WAITING, None)
@@ -53,7 +55,7 @@ def create_job(
         table_id, stored, name, status, cutoff=cutoff, path=path, fingerprint=fingerprint, tasks=len(ranges), now=now
     )
     made = _insert(connection, replace(made, started_at=started_at), owner=owner, behind=behind)
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "job_id": made.id,
             "ordinal": ordinal,
@@ -67,6 +69,9 @@ def create_job(
         for ordinal, span in enumerate(ranges)
     ]
     lease: Task | None = None
+    if progress is not NOTHING_DONE:
+        first, *rows = rows
+        rows = [first | progress_values(progress), *rows]
     if taken:
         first, *rows = rows
         claimed = {"status": TaskStatus.RUNNING, "owner_id": owner, "heartbeat_at": now, "fence": 1}
@@ -76,12 +81,12 @@ def create_job(
             job_id=made.id,
             ordinal=0,
             range=ranges[0],
-            cursor=None,
-            sweep=0,
+            cursor=progress.cursor,
+            sweep=progress.sweep,
             fence=1,
             owner=owner,
             status=TaskStatus.RUNNING,
-            counts=Counts(),
+            counts=progress.counts,
         )
     if rows:
         connection.execute(_ADD_TASK, rows)

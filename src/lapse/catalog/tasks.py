@@ -115,7 +115,7 @@ def running_tasks(connection: Connection, *, stale_before: datetime) -> int:
 
 def save_progress(connection: Connection, lease: Task, progress: Progress) -> None:
     """The checkpoint; raises Fenced when the lease is lost, and then the caller's transaction must roll back."""
-    _write(connection, lease, **_values(progress))
+    _write(connection, lease, **progress_values(progress))
 
 
 def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:
@@ -132,7 +132,7 @@ def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[
 
 def resign_task(connection: Connection, lease: Task, progress: Progress) -> None:
     """Give the task back, to be taken up from its cursor by any worker."""
-    _write(connection, lease, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **_values(progress))
+    _write(connection, lease, status=TaskStatus.WAITING, owner_id=None, heartbeat_at=None, **progress_values(progress))
 
 
 def postpone_task(connection: Connection, task_id: int, *, failures: int, not_before: datetime) -> None:
@@ -146,7 +146,7 @@ def postpone_task(connection: Connection, task_id: int, *, failures: int, not_be
 
 def finish_task(connection: Connection, lease: Task, progress: Progress) -> None:
     """The fence grows: whatever its worker still writes is refused."""
-    _write(connection, lease, status=TaskStatus.FINISHED, fence=lease.fence + 1, **_values(progress))
+    _write(connection, lease, status=TaskStatus.FINISHED, fence=lease.fence + 1, **progress_values(progress))
 
 
 def end_task(connection: Connection, lease: Task) -> None:
@@ -345,7 +345,8 @@ def _update(connection: Connection, task_id: int, wanted: dict[str, object]) -> 
     return address is not None
 
 
-def _values(progress: Progress) -> dict[str, object]:
+def progress_values(progress: Progress) -> dict[str, object]:
+    """Columns of a task's row."""
     counts = progress.counts
     return {
         "position": progress.cursor,

@@ -63,6 +63,9 @@ R = TypeVar("R")
 class Deleter(ABC):
     """Works through one range of a target, batch by batch."""
 
+    is_steady = False
+    """Does no row take far longer to delete than others do, or does the database stop a statement that takes long?"""
+
     @abstractmethod
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         """Delete at most `limit` expired rows after the cursor, in one transaction; returns what happened.

@@ -243,8 +243,8 @@ class Task:
 
     @property
     def is_new(self) -> bool:
-        """Was it claimed for the first time just now?"""
-        return self.fence == 1
+        """Was it claimed for the first time just now, with nothing done yet?"""
+        return self.fence == 1 and not self.counts.batches
 
     @property
     def has_begun(self) -> bool:

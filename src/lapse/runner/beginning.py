@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 from lapse.catalog import Catalog, new_jobs, policies
 from lapse.catalog import jobs as stored_jobs
 from lapse.catalog.jobs import Before
+from lapse.catalog.new_jobs import Created
 from lapse.catalog.policies import PhysicalTable, StoredPolicy
-from lapse.catalog.tasks import Spent
+from lapse.catalog.tasks import NOTHING_DONE, Progress, Spent
 from lapse.engines.base import Batch, BoundPolicy, Target
 from lapse.errors import Drift, JobExists, LapseError
 from lapse.model.job import Counts, Job, JobStatus, KeyRange, Task
@@ -61,7 +62,8 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Plan:
-    """`most` rows may be deleted at once, where that is all of the job; 0 where it is not tried."""
+    """`most` rows may be deleted in the transaction that creates the job; 0 where that is not tried. It `may_go_on`
+    after that."""
 
     stored: StoredPolicy
     physical: PhysicalTable
@@ -71,6 +73,7 @@ class _Plan:
     cutoff: datetime
     ranges: list[KeyRange]
     most: int
+    may_go_on: bool
 
 
 class JobMaker(Describer):
@@ -108,17 +111,16 @@ class JobMaker(Describer):
         A small job is done and recorded by `at_once`, and has ended.
         """
         ends_grace = ends_grace and stored.grace_until is not None
-        most = 0 if at_once is None or ends_grace else at_once.most_rows(stored, current)
         with self._engine.connection() as connection:
-            plan = self._plan(connection, stored, physical, current, most)
+            plan = self._plan(connection, stored, physical, current, at_once)
             if not plan.most:
                 return self._begun(connection, plan, ends_grace=ends_grace, claims=claims)
-        done = None if at_once is None else self._do_at_once(at_once, plan)
+        done = None if at_once is None else self._do_at_once(at_once, plan, ends_grace=ends_grace, claims=claims)
         if isinstance(done, Begun):
             return done
         with self._engine.connection() as connection:
             # What was planned for one batch has not been looked into.
-            plan = self._plan(connection, stored, physical, current, 0) if done is None else replace(plan, ranges=[])
+            plan = self._plan(connection, stored, physical, current, None) if done is None else replace(plan, ranges=[])
             return self._begun(connection, plan, ends_grace=ends_grace, claims=claims)
 
     def _begun(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: Callable[[], bool]) -> Begun:
@@ -135,29 +137,43 @@ class JobMaker(Describer):
         self._announced(begun.job)
         return begun
 
-    def _do_at_once(self, at_once: AtOnce, plan: _Plan) -> Begun | Done | None:
-        """The job, where it was done; Done where there was nothing to do, and None where it goes the ordinary way."""
+    def _do_at_once(
+        self, at_once: AtOnce, plan: _Plan, *, ends_grace: bool, claims: Callable[[], bool]
+    ) -> Begun | Done | None:
+        """The job, where it was begun; Done where there was nothing to do, and None where it goes the ordinary way."""
         stored, physical = plan.stored, plan.physical
+        taken = plan.may_go_on and claims()
         renewed: str | None = None
 
-        def record(connection: Connection, batch: Batch, seconds: float) -> Job:
+        def record(connection: Connection, batch: Batch, seconds: float) -> Created:
             nonlocal renewed
             bound, armed = self._catalog.bind(connection), batch.armed or plan.target.armed
             # Leaves of one policy are done by several workers at the same time, each of which would wait for its row.
             renewed = armed if physical.partition is None and self.is_new(stored, armed) else None
-            before = self._take(bound, plan, is_clean=True, waits=False, changes=renewed is not None)
+            changes = renewed is not None or ends_grace
+            before = self._take(bound, plan, is_clean=batch.done, waits=False, changes=changes)
             if renewed is not None:
                 self.write_armed(bound, stored, renewed, known=stored.armed)
+            if ends_grace:
+                policies.end_grace(bound, stored.id)
             counts = Counts(selected=batch.selected, deleted=batch.deleted, batches=1)
-            spent = Spent(
-                lasted=seconds, worked=seconds, locked=seconds - batch.read_seconds, counts=counts, tasks=1, finished=1
+            progress = Progress(
+                cursor=batch.cursor,
+                sweep=0,
+                counts=counts,
+                worked_seconds=seconds,
+                waited_seconds=0.0,
+                locked_seconds=seconds - batch.read_seconds,
+                lasted_seconds=seconds,
             )
+            if not batch.done:
+                return self._made(bound, plan, before, claims=taken, progress=progress)
             clock = self._engine.clock
             # The database's time, without asking for it once more.
             now = plan.cutoff + timedelta(seconds=seconds) if clock is None else clock.now()
-            ended = self._recorded(bound, plan, spent, now=now, counts=counts)
+            ended = self._recorded(bound, plan, Spent.of(progress), now=now, counts=counts)
             self._held_before[ended.id] = before.held
-            return ended
+            return Created(job=ended)
 
         (span,) = plan.ranges
         timeout = plan.settings.statement_timeout.approximate_seconds
@@ -166,9 +182,9 @@ class JobMaker(Describer):
         except JobExists:
             with self._engine.connection() as connection:
                 return Begun(job=self._active(connection, physical))
-        if done is None or done.job is None:
+        if done is None or done.made is None:
             return done
-        job = done.job
+        job = done.made.job
         if renewed is not None:
             self.note_armed(stored, renewed, known=stored.armed)
         else:
@@ -177,12 +193,13 @@ class JobMaker(Describer):
             self._tell_unblocked(job.table, physical, plan.cutoff)
         self.listener.job_created(job)
         at_once.tell(done, job, str(stored.table) if stored.policy.label_metrics else None)
-        self.announce_end(job)
+        if not job.status.is_active:
+            self.announce_end(job)
         at_once.rest(done, job)
-        return Begun(job=job)
+        return Begun(job=job, task=done.made.task)
 
     def _create(self, connection: Connection, plan: _Plan, *, ends_grace: bool, claims: bool) -> Begun:
-        stored, physical = plan.stored, plan.physical
+        stored = plan.stored
         # The policy's row before its tables', as in everything else that locks both: no two wait for each other.
         if ends_grace:
             policies.end_grace(connection, stored.id)
@@ -191,6 +208,20 @@ class JobMaker(Describer):
             ended = self._recorded(connection, plan, Spent(), now=self._engine.now(connection))
             self._held_before[ended.id] = before.held
             return Begun(job=ended)
+        made = self._made(connection, plan, before, claims=claims)
+        return Begun(job=made.job, task=made.task)
+
+    def _made(
+        self,
+        connection: Connection,
+        plan: _Plan,
+        before: Before,
+        *,
+        claims: bool,
+        progress: Progress = NOTHING_DONE,
+    ) -> Created:
+        """A job that goes on, with its tasks."""
+        stored, physical = plan.stored, plan.physical
         late = self._lateness(stored, before, plan.cutoff, physical.clean_at)
         made = new_jobs.create_job(
             connection,
@@ -205,11 +236,12 @@ class JobMaker(Describer):
             owner=self._owner,
             behind=late,
             claims=claims,
+            progress=progress,
         )
         self._held_before[made.job.id] = before.held
         planned = Planned(job=made.job, stored=stored, physical=physical, behind=late, target=plan.target)
         self._planned[made.job.id] = planned, monotonic() + DESCRIBED_SECONDS
-        return Begun(job=made.job, task=made.task)
+        return made
 
     def _take(
         self, connection: Connection, plan: _Plan, *, is_clean: bool, waits: bool = True, changes: bool = False
@@ -311,9 +343,9 @@ class JobMaker(Describer):
         stored: StoredPolicy,
         physical: PhysicalTable,
         current: Settings,
-        most: int,
+        at_once: AtOnce | None,
     ) -> _Plan:
-        """A table of at `most` so many rows is not looked into: its one batch is the look."""
+        """A small table whose job is done `at_once` is not looked into: its one batch is the look."""
         with self._engine.one_look(connection):
             declared = self.declared(connection, stored, physical.name_in(stored.table))
             armed = self.armed(connection, stored)
@@ -324,10 +356,11 @@ class JobMaker(Describer):
             rows = self._engine.planned_rows(connection, target)
             pieces = min(MAX_TASKS, rows // self._engine.features.rows_per_task)
             pieces = max(pieces, 2 if rows >= SHARED_ROWS and self._engine.features.concurrent_writers else 1)
+            most = 0 if at_once is None else at_once.limit_for(stored, current, target, rows, physical.id)
             # Where the server knows no number of rows, it says that there are none.
-            ranges = self._engine.split(connection, target, pieces, looks=rows > most or not most)
-            if rows > most or len(ranges) != 1:
-                most = 0
+            may_go_on = AtOnce.may_go_on(rows)
+            ranges = self._engine.split(connection, target, pieces, looks=may_go_on or not most)
+            most = most if len(ranges) == 1 else 0
             return _Plan(
                 stored=stored,
                 physical=physical,
@@ -337,6 +370,7 @@ class JobMaker(Describer):
                 cutoff=cutoff,
                 ranges=ranges,
                 most=most,
+                may_go_on=may_go_on,
             )
 
     def look_again(self) -> None:

@@ -138,7 +138,7 @@ class Controller(Service):
 
     def pause(self) -> float:
         """An application that arrives is noticed soon; beside one that is known, looks cost it more than they tell."""
-        return YIELDING_SECONDS if self._yields() else self.seconds
+        return YIELDING_SECONDS if self.yields() else self.seconds
 
     def run_once(self) -> None:
         if self._known.is_set() and self._thread is not None and not self._tables_at_work:
@@ -232,9 +232,10 @@ class Controller(Service):
         with long rests.
         """
         features = self._catalog.engine.features
-        return features.short_seconds if self._yields() else features.target_seconds
+        return features.short_seconds if self.yields() else features.target_seconds
 
-    def _yields(self) -> bool:
+    def yields(self) -> bool:
+        """Is an application at work, for which Lapse holds back?"""
         with self._lock:
             return self._duty < UNSTRAINED and self._mode != "fast"
 

@@ -190,6 +190,7 @@ class Worker:
         self._slots = Semaphore(self._slot_count)
         self._stop = Event()
         self._handover, self._serves = _Handover(self._stop), False
+        self._learned_sizes: dict[int, int] = {}
         self._at_once = AtOnce(
             catalog,
             self.controller,
@@ -197,12 +198,12 @@ class Worker:
             stop=self._stop,
             has_room=self._has_room,
             slot=lambda: self._slots,
+            learned_sizes=self._learned_sizes,
         )
         self._outage = Outage()
         self._failures, self._checked_at, self._reclaiming = 0, monotonic(), False
         self._locks = LockWatch(self._listener, self._engine.clock)
         catalog.on_locked, catalog.on_unlocked = self._met_locked, self._met_unlocked
-        self._learned_sizes: dict[int, int] = {}
         self._settings: tuple[Settings | None, float] = None, 0.0
 
     def _met_locked(self, seconds: float) -> None:

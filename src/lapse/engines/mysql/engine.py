@@ -692,13 +692,13 @@ class MysqlEngine(Engine):
             index = target.path.index
             along = keys.load(connection, table.name, index, walk) if index is not None else None
             freely = partial(self._delete_connection, by_key_only=False)
-            connect = freely if inspect.has_triggers(connection, table.name) else self._delete_connection
+            has_triggers = inspect.has_triggers(connection, table.name)
             self._refuse_unlogged_archive(target.declared)
             watch = self._watch(connection, target, walk)
             reader = self._reader(connection, target.declared)
             quiet = tidb_locks.quiet(connection, table, self._threads) if self.flavour.is_tidb else None
         how: dict[str, Any] = {
-            "connect": connect,
+            "connect": freely if has_triggers else self._delete_connection,
             "connect_freely": freely,
             "atomic": self.atomic,
             "kill": self._kill,
@@ -709,9 +709,13 @@ class MysqlEngine(Engine):
             "reader": reader,
             "quiet": quiet,
         }
+        deleter: Deleter
         if target.path.kind is PathKind.INDEX and along is not None:
-            return IndexDeleter(plan, along, span, cursor, **how)
-        return KeyDeleter(plan, span, cursor, **how)
+            deleter = IndexDeleter(plan, along, span, cursor, **how)
+        else:
+            deleter = KeyDeleter(plan, span, cursor, **how)
+        deleter.is_steady = not has_triggers
+        return deleter
 
     def _packer(self, connection: Connection, target: Target) -> Packer | None:
         if file_url(target.declared.policy.archive or "") is None:

@@ -147,6 +147,8 @@ class InterruptibleDeleter(Deleter):
 class PostgresDeleter(InterruptibleDeleter):
     """The paths differ in what they list and in what a cursor is; the rest is the same for all."""
 
+    is_steady = True
+
     def __init__(self, work: Work) -> None:
         super().__init__()
         self._work = work
