@@ -271,3 +271,20 @@ def test_a_table_that_has_emptied_since_its_statistics(h: Harness) -> None:
         assert h.db.engine.split(connection, target, PIECES) == []
         found = forecast.expiring(connection, target.declared, (h.now,), exact=False)
     assert found.counts == (0,)
+
+
+@pytest.mark.parametrize("order", ["", " DESC"])
+@pytest.mark.parametrize(("step", "is_looked_up"), [(2, False), (1_000_000_007, True)])
+def test_where_a_batch_ends_is_looked_up_only_if_the_numbers_do_not_say_so(
+    h: Harness, order: str, step: int, is_looked_up: bool
+) -> None:
+    h.sql(f"CREATE TABLE events (k BIGINT, ts DATETIME, PRIMARY KEY (k{order})) TTL = ts + INTERVAL 1 DAY")
+    h.sql("ALTER TABLE events SET (ttl_guard = 'off', ttl_grace = '0 seconds')")
+    old, new = (f"'{each:%Y-%m-%d %H:%M:%S}'" for each in (h.now - timedelta(days=2), h.now))
+    h.sql(f"INSERT INTO events SELECT seq * {step}, if(seq % 10 = 0, {old}, {new}) FROM {numbers(5_000)}")
+    h.sql("ANALYZE TABLE events")
+    with watched(h.db) as watch:
+        job = h.run_one()
+    assert (job.status, job.counts.deleted) == ("finished", 500)
+    assert h.rows("SELECT count(*) FROM events") == [(4_500,)]
+    assert any(" OFFSET " in each and "`events`" in each for each in watch.statements) is is_looked_up

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import psycopg
 import pytest
 
-from lapse.engines.postgres import gauges
+from lapse.engines.postgres import gauges, session
 from lapse.model.job import Job
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
@@ -41,6 +41,34 @@ def test_a_session_between_two_short_statements_is_at_work(
     assert foreground(h) == 1.0  # sessions of Lapse's own, which have been at work as well, are left out
     monkeypatch.setattr(gauges, "_SERVER", gauges._SERVER.replace("interval '1 hour'", "interval '0'"))
     assert foreground(h) == 0.0
+
+
+def test_the_gauges_are_planned_once_for_a_session(h: Harness) -> None:
+    h.events()
+    prepared = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'lapse_%'"
+    with h.db.engine.connection() as connection:
+        for _ in range(3):
+            gauges.read(connection, Settings.from_texts({}))
+            assert connection.exec_driver_sql(prepared).scalar() == 1
+        # Somebody else has used the session.
+        connection.exec_driver_sql("DEALLOCATE ALL")
+        for _ in range(3):
+            assert {each.name for each in gauges.read(connection, Settings.from_texts({}))} >= {"foreground"}
+            assert connection.exec_driver_sql(prepared).scalar() == 0
+
+
+def test_a_session_in_which_foreign_code_has_run_asks_nothing_that_was_prepared(h: Harness) -> None:
+    """A trigger of the table's owner could have prepared something else by that name."""
+    h.events()
+    with h.db.engine.connection() as connection:
+        gauges.read(connection, Settings.from_texts({}))
+        (name,) = connection.exec_driver_sql("SELECT name FROM pg_prepared_statements").scalars()
+        connection.exec_driver_sql(f"DEALLOCATE {name}")
+        connection.exec_driver_sql(f"PREPARE {name} AS SELECT 1 / 0")
+        connection.info[session.FOREIGN_CODE] = True
+        gauges.read(connection, Settings.from_texts({}))
+    with h.db.engine.connection() as connection:
+        gauges.read(connection, Settings.from_texts({}))
 
 
 def _make_dead_rows(h: Harness, rows: int) -> None:

@@ -686,6 +686,10 @@ class Engine(ABC):
         """How strained the server is, from what this role may read; cheap enough for once a second."""
         return []
 
+    def glance(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        """Those gauges that jump about from one moment to the next, for looks that come before the first judgement."""
+        return self.gauges(connection, settings)
+
     def table_gauges(self, connection: Connection, settings: Settings, names: Collection[TableName]) -> list[Gauge]:
         """How strained each of these tables is; those that are gone are left out."""
         return []

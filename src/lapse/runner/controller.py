@@ -148,7 +148,7 @@ class Controller(Service):
                 current = settings.load_settings(connection)
                 # A single look at what jumps about may find a busy server idle; the first judgement needs several.
                 for _ in range(0 if self._known.is_set() else FIRST_LOOKS - 1):
-                    self._look(connection, current)
+                    self._glance(connection, current)
                     self._closing.wait(FIRST_LOOK_SECONDS)
                 with self._lock:
                     tables = {table for table in self._tables_at_work if table is not None}
@@ -175,6 +175,10 @@ class Controller(Service):
             if monotonic() - self._read_at <= CURRENT_SECONDS:
                 return self.readings
         return self._look(connection, current, tables)
+
+    def _glance(self, connection: Connection, current: Settings) -> None:
+        for gauge in self._catalog.engine.glance(connection, current):
+            self._judge(gauge)
 
     def _look(
         self, connection: Connection, current: Settings, tables: Collection[TableName] = ()

@@ -643,6 +643,8 @@ class KeyDeleter(MysqlDeleter):
             last, found = self._end(connection, window)
             if last is None:
                 return None, [walk.until(found, inclusive=True)] if found is not None else []
+        elif first is None and end is not None and self._is_within(connection, window, end):
+            return None, upper
         elif first is None or end is None or width is None:
             row = connection.exec_driver_sql(
                 self._plan.select(
@@ -656,6 +658,13 @@ class KeyDeleter(MysqlDeleter):
             self._computed += 1
             last = (first - width if walk.parts[0].descending else first + width,)
         return (None, upper) if last is None else (last, [walk.until(last, inclusive=True)])
+
+    def _is_within(self, connection: Connection, window: int, end: int) -> bool:
+        """From the first row of the table on, are there no more numbers than a window may have rows?"""
+        walk = self._plan.key
+        found = self._plan.select(walk.selected, self._upper(), walk, f" ORDER BY {walk.order} LIMIT 1")
+        row = connection.exec_driver_sql(found).first()
+        return row is not None and abs(end - int(row[0])) < window
 
     @property
     def _is_endless(self) -> bool:

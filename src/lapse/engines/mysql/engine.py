@@ -324,6 +324,9 @@ class MysqlEngine(Engine):
         privilege = self.flavour.lag_privilege
         return gauges.read(connection, self._replicas, self._threads, lag_limit=limit, lag_privilege=privilege)
 
+    def glance(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        return gauges.glance(connection, self._threads)
+
     def scalar(self, connection: Connection, sql: str) -> float:
         """As a part of a query in a transaction that only reads: settings are no way to the worker's rights."""
         connection.exec_driver_sql(self.flavour.begin_reading)

@@ -30,6 +30,7 @@ _STATUS = (
     " 'Threads_connected', 'Innodb_checkpoint_age', 'Innodb_checkpoint_max_age',"
     " 'Innodb_redo_log_logical_size', 'Innodb_redo_log_capacity_resized')"
 )
+_FLOW = "SHOW GLOBAL STATUS LIKE 'wsrep_flow_control_paused_ns'"
 _OTHERS = (
     "SELECT id FROM information_schema.processlist WHERE command IN ('Query', 'Execute')"
     " AND id <> connection_id() AND left(coalesce(info, ''), 8) <> '/* lapse' AND user <> 'system user'"
@@ -71,6 +72,11 @@ def read(
         *(_lag_of(name, database, lag_limit) for name, database in replicas.items()),
     ]
     return [*gauges, *_flow_control(status)]
+
+
+def glance(connection: Connection, own: Collection[int]) -> list[Gauge]:
+    status = {str(name): float(value) for name, value in connection.exec_driver_sql(_FLOW)}
+    return [_foreground(connection, own), *_flow_control(status)]
 
 
 def read_tidb(connection: Connection, own: Collection[int]) -> list[Gauge]:

@@ -245,6 +245,9 @@ class NativeMysqlEngine(NativeFirst, MysqlEngine):
             return gauges.read_tidb(connection, self._threads)
         return super().gauges(connection, settings)
 
+    def glance(self, connection: Connection, settings: Settings) -> list[Gauge]:
+        return self.gauges(connection, settings) if self.flavour.is_tidb else super().glance(connection, settings)
+
     def create_statement(self, connection: Connection, table: Table) -> str:
         found = super().create_statement(connection, table)
         return tidb.without_ttl(found) if self.flavour.is_tidb else found

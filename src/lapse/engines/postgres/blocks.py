@@ -86,8 +86,11 @@ class BlockDeleter(PostgresDeleter):
     def _blocks_for(self, limit: int) -> int:
         """How many blocks probably hold somewhat fewer than `limit` expired rows; 0 where that is not to be tried."""
         work = self._work
-        if self._density is None or work.is_held or work.has_row_triggers or work.keeps_last or limit < SWEEP_MIN_ROWS:
+        if work.is_held or work.has_row_triggers or work.keeps_last or limit < SWEEP_MIN_ROWS:
             return 0
+        if self._density is None:
+            left = self._until - self._position[0]
+            return left if left * work.rows_per_block <= limit and left <= self._blocks else 0
         return min(self._blocks, int(SWEEP_SHARE * limit / max(self._density, 1e-9)))
 
     def _sweep(self, connection: Connection, limit: int, blocks: int, checkpoint: Checkpoint) -> Batch | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import SimpleNamespace
 
 from sqlalchemy import Connection
 
 from lapse.engines.base import Gauge
 from lapse.engines.postgres import upkeep
+from lapse.engines.postgres.session import often
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 
@@ -56,7 +58,8 @@ _ARCHIVE = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE right(name, 6) 
 
 
 def read(connection: Connection, settings: Settings) -> list[Gauge]:
-    found = connection.exec_driver_sql(_SERVER).one()
+    (row,) = often(connection, _SERVER)
+    found = SimpleNamespace(**row)
     monitor = f"GRANT pg_monitor TO {found.role};"
     waiting = None
     if found.sees_archive:

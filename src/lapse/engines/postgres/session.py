@@ -1,8 +1,8 @@
 """Connections: how they are opened, how transactions begin and end.
 
-Everything works through a pooler that gives out the server per transaction (pgbouncer's transaction mode): no
-prepared statement outlives its transaction, and no statement of Lapse's own depends on a session setting but those that
-are set on connecting, time zone and date style; pgbouncer follows these, since the server reports them.
+Everything works through a pooler that gives out the server per transaction (pgbouncer's transaction mode): there no
+statement is prepared, and none of Lapse's own depends on a session setting but those that are set on connecting, time
+zone and date style; pgbouncer follows these, since the server reports them.
 
 Every transaction of Lapse's has a search path by which nothing of another role's is found, and so has every session
 that no pooler shares.
@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import IntEnum
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import Engine as Database
@@ -23,6 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from lapse.engines.pooling import ask_if_doubtful
+from lapse.engines.postgres.errors import sqlstate
 from lapse.engines.postgres.names import SAFE_PATH, SEE_EXPIRED, USER_PATH, literal
 from lapse.errors import DatabaseError, UnsupportedUrl, how_to_install
 
@@ -48,6 +50,10 @@ _NOW = "lapse_now"
 POOLED = "lapse_pooled"
 """In a connection's info: a pooler is in between, which lends one server session to several clients. What is set there
 would be other clients' setting, too."""
+_PREPARED = "lapse_prepared"
+"""In a connection's info: the names of what its session has prepared."""
+_NOT_AS_PREPARED = ("26000", "42P05")
+"""No such prepared statement, or one already: somebody lends the session to others, and nothing tells."""
 
 
 def open_for_users(url: URL) -> Database:
@@ -66,6 +72,7 @@ def open_database(url: URL) -> Database:
         found = _run_alone(raw, f"{asked}; SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'")
         backend, record.info[DEFAULT_PATH] = found.fetchone()
         record.info[POOLED], record.info[_OURS] = backend != raw.info.backend_pid, True
+        record.info[_PREPARED] = set()
         if not record.info[POOLED]:
             # What Lapse asks is answered sooner than it is compiled, whatever the server guesses of its own catalog.
             _run_alone(raw, f"SET quote_all_identifiers = off; SET jit = off; SET search_path = {SAFE_PATH}")
@@ -203,6 +210,27 @@ def send(connection: Connection, sql: str) -> Any:
 
     _in_one_message(connection, sql, read)
     return None if found is None else found[0]
+
+
+def often(connection: Connection, sql: str) -> list[dict[str, Any]]:
+    """The rows of a query without parameters that is asked again and again: planned once for a session.
+
+    Not where others use the session: they may have prepared something else by that name.
+    """
+    prepared: set[str] | None = connection.info.get(_PREPARED)
+    if prepared is not None and not connection.info.get(POOLED) and not connection.info.get(FOREIGN_CODE):
+        name = f"lapse_{crc32(sql.encode()):08x}"
+        prepare = "" if name in prepared else f"PREPARE {name} AS {sql}; "
+        try:
+            (found,) = results(connection, f"{prepare}EXECUTE {name}")
+        except DBAPIError as error:
+            if sqlstate(error.orig) not in _NOT_AS_PREPARED:
+                raise
+            connection.info[_PREPARED] = None
+        else:
+            prepared.add(name)
+            return found
+    return results(connection, sql)[0]
 
 
 def _in_one_message(connection: Connection, sql: str, read: Callable[[Any], None]) -> None:
