@@ -102,8 +102,7 @@ class _Watch(NullListener):
         self.holds: list[float] = []
 
     def batch_done(self, event: BatchDone) -> None:
-        if event.batch.selected:
-            self.holds.append(event.batch.locked_seconds)
+        self.holds += event.batch.transactions
 
 
 def lapse(name: str = "Lapse", *, declared: str = "", **settings: str) -> Contender:

@@ -118,6 +118,16 @@ def save_progress(connection: Connection, lease: Task, progress: Progress) -> No
     _write(connection, lease, **progress_values(progress))
 
 
+def saving(lease: Task, schema: str | None) -> str:
+    """The checkpoint as SQL for a server that makes several batches by itself: counts what is in `{rows}`, and moves to
+    the cursor in `{cursor}`. It changes no row when the lease is lost, and then the transaction must roll back."""
+    name = f"{schema}.{task.name}" if schema else task.name
+    return (
+        f"UPDATE {name} SET position = {{cursor}}, selected = selected + {{rows}},"
+        f" deleted = deleted + {{rows}}, batches = batches + 1 WHERE task_id = {lease.id} AND fence = {lease.fence}"
+    )
+
+
 def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:
     """Say that these tasks are being worked on; returns the ids of those whose lease is lost."""
     lost = []

@@ -37,6 +37,7 @@ from lapse.engines.values import (
     LeafChanges,
     Place,
     Stray,
+    Stretch,
     Survey,
     TableComment,
     Target,
@@ -66,6 +67,9 @@ class Deleter(ABC):
     is_steady = False
     """Does no row take far longer to delete than others do, or does the database stop a statement that takes long?"""
 
+    stretches = False
+    """Can the server make several batches of this range by itself?"""
+
     @abstractmethod
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         """Delete at most `limit` expired rows after the cursor, in one transaction; returns what happened.
@@ -73,6 +77,14 @@ class Deleter(ABC):
         The condition is checked again by the statement that deletes. Rows that others have locked are skipped.
         Raises Retryable, RowUndeletable (nothing was deleted), Drift, Fenced, Interrupted or DatabaseError.
         """
+
+    def stretch(self, limit: int, within: Stretch) -> Batch | None:
+        """Several batches of at most `limit` rows, each a transaction of its own that saves where it has come to.
+
+        It ends early where one is not as expected, for `step` to meet that. None where nothing was done. Raises
+        Interrupted or DatabaseUnavailable: what was committed before, the catalog knows.
+        """
+        return None
 
     @abstractmethod
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
@@ -744,6 +756,7 @@ __all__ = [
     "LeafChanges",
     "Place",
     "Stray",
+    "Stretch",
     "Survey",
     "TableComment",
     "Target",

@@ -132,7 +132,8 @@ class Batch:
     long the transaction lasted: what foreground may have had to wait for. For `busy_seconds` of it the server was at
     work, which is what more rows make longer; for `read_seconds` before it rows were looked for. `noted` are the keys
     of the deleted rows, where they are to be recorded. `armed` is what the policy is armed with from now on, where
-    that is told by rows, which the batch may have deleted.
+    that is told by rows, which the batch may have deleted. Of a stretch, `holds` are the seconds of each transaction
+    that deleted, and the server rested for `rested_seconds` in between.
     """
 
     examined: int = 0
@@ -147,6 +148,26 @@ class Batch:
     read_seconds: float = 0.0
     noted: Noted | None = None
     armed: str | None = None
+    holds: tuple[float, ...] = ()
+    rested_seconds: float | None = None
+
+    @property
+    def transactions(self) -> tuple[float, ...]:
+        """How long each of those lasted that found something."""
+        return self.holds or ((self.locked_seconds,) if self.selected else ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Several batches in one message to the server, for about so many `seconds`.
+
+    The server is busy for no more than this `share` of them, and rests between two batches, with nothing locked.
+    `saves` is the SQL by which a batch saves the task's progress: a `Saving` of the catalog.
+    """
+
+    seconds: float
+    share: float
+    saves: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -219,15 +219,18 @@ class Controller(Service):
 
         The server rests during the remainder, too: on its way to us and back, and while we count.
         """
+        share, reason = self.share(urgent=urgent, table=table)
+        pause = busy / share - seconds
+        return (0.0, None) if pause < SHORTEST_PAUSE_SECONDS else (pause, reason)
+
+    def share(self, *, urgent: bool = False, table: TableName | None = None) -> tuple[float, str]:
+        """For how much of the time the server may be kept busy now, and why no longer."""
         with self._lock:
             relevant = [each for each in self.readings if each.counts and each.holds_for(table)]
             worst = max(relevant, key=lambda reading: reading.pressure, default=None)
             duty = min(self._duty, self._share_at(_worst(each for each in relevant if each.table)))
             duty = max(duty, URGENT_DUTY) if urgent else duty
-        pause = busy / duty - seconds
-        if pause < SHORTEST_PAUSE_SECONDS:
-            return 0.0, None
-        return pause, f"yielding: {worst}" if worst else f"mode {self._mode}"
+        return duty, f"yielding: {worst}" if worst else f"mode {self._mode}"
 
     def batch_seconds(self) -> float:
         """How long the statement of a batch may take now.

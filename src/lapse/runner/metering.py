@@ -36,8 +36,8 @@ class Meter(NullListener):
         table, batch = event.label or DEFAULT_LABEL, event.batch
         deleting = min(batch.locked_seconds, event.seconds)
         self._metrics.query(table, "select", event.seconds - deleting)
-        if batch.selected:
-            self._metrics.query(table, "delete", deleting)
+        for seconds in batch.transactions:
+            self._metrics.query(table, "delete", min(seconds, deleting))
         self._metrics.add(metrics.PROCESSED, batch.selected, table, "select", "ok")
         self._metrics.add(metrics.PROCESSED, batch.deleted, table, "delete", "ok")
         self._metrics.add(metrics.PROCESSED, batch.held + batch.skipped, table, "delete", "error")

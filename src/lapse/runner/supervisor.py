@@ -10,8 +10,11 @@ from datetime import datetime
 from threading import Lock
 from time import monotonic
 
+from sqlalchemy import Connection
+
 from lapse._version import __version__
 from lapse.catalog import Catalog, jobs, policies, settings, tasks, workers
+from lapse.catalog.pulse import Mark, read_mark
 from lapse.catalog.workers import WorkerRow
 from lapse.errors import LapseError
 from lapse.model.settings import Settings
@@ -23,6 +26,8 @@ from lapse.runner.verdict import judge
 
 WATCH_SECONDS = 0.25
 """A request to stop is seen this soon."""
+JUDGE_SECONDS = 1.0
+"""What comes with time alone, such as the end of a window, is seen this soon."""
 
 
 class Supervisor(Service):
@@ -39,6 +44,10 @@ class Supervisor(Service):
         self._started_at: datetime | None = None
         self._running: dict[int, TaskRunner] = {}
         self._lock = Lock()
+        self._mark: Mark | None = None
+        self._judged_at = float("-inf")
+        self._current: Settings | None = None
+        """As the tasks were judged by last."""
         self._beat_at = float("-inf")
         self._beat_seconds: float | None = None
         """None until it was asked for."""
@@ -76,13 +85,27 @@ class Supervisor(Service):
             if self._is_time_to_beat():
                 self._beat([])
             return
+        ours = {runner.job.id for runner in runners}
         with self._catalog.reading() as connection:
-            current = settings.load_settings(connection)
-            now = self._catalog.engine.now(connection)
-            mine = {runner.job.policy_id for runner in runners}
-            known = {stored.id: stored for stored in policies.find_policies(connection, mine)}
-            ours = {runner.job.id for runner in runners}
-            found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
+            mark = read_mark(connection, ours)
+            if mark != self._mark or monotonic() - self._judged_at >= JUDGE_SECONDS:
+                self._judge(connection, runners, ours)
+                self._mark, self._judged_at = mark, monotonic()
+        for runner in runners[self._controller.allowed_tasks(len(runners)) :]:
+            # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
+            runner.stop()
+        if self._current is not None:
+            self._show_gate(runners, self._current)
+        if self._is_time_to_beat():
+            self._beat(runners)
+
+    def _judge(self, connection: Connection, runners: list[TaskRunner], ours: set[int]) -> None:
+        self._current = current = settings.load_settings(connection)
+        self.go_by(current)
+        now = self._catalog.engine.now(connection)
+        mine = {runner.job.policy_id for runner in runners}
+        known = {stored.id: stored for stored in policies.find_policies(connection, mine)}
+        found = {job.id: job for job in jobs.active_jobs(connection) if job.id in ours}
         for runner in runners:
             job, stored = found.get(runner.job.id), known.get(runner.job.policy_id)
             if job is None or stored is None or not judge(job, stored, current, now).goes_on:
@@ -92,13 +115,6 @@ class Supervisor(Service):
                     runner.adopt(stored, current)
                 else:
                     runner.stop()
-        for runner in runners[self._controller.allowed_tasks(len(runners)) :]:
-            # Concurrency has to be earned; the task goes on from its checkpoint when there is room again.
-            runner.stop()
-        self._show_gate(runners, current)
-        self.go_by(current)
-        if self._is_time_to_beat():
-            self._beat(runners)
 
     def _is_time_to_beat(self) -> bool:
         return self._beat_seconds is None or monotonic() - self._beat_at >= self._beat_seconds
@@ -117,7 +133,6 @@ class Supervisor(Service):
                 self.go_by(settings.load_settings(connection))
             now = self._catalog.engine.now(connection)
             self._started_at = self._started_at or now
-            lost = tasks.beat(connection, [runner.task for runner in runners], now)
             workers.beat_worker(
                 connection,
                 WorkerRow(
@@ -129,6 +144,8 @@ class Supervisor(Service):
                     state=json.dumps({"tasks": [runner.task.id for runner in runners]}),
                 ),
             )
+            # At the end: a batch that saves its progress meanwhile waits, with its rows locked.
+            lost = tasks.beat(connection, [runner.task for runner in runners], now)
         self._beat_at = monotonic()
         for runner in runners:
             if runner.task.id in lost:

@@ -17,8 +17,16 @@ from lapse.catalog import tasks as stored_tasks
 from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
 from lapse.clock import starved_seconds
-from lapse.engines.base import Batch, Deleter, Target
-from lapse.errors import Fenced, Interrupted, LapseError, Locked, Retryable, RowUndeletable, TooSlow
+from lapse.engines.base import Batch, Deleter, Stretch, Target
+from lapse.errors import (
+    Fenced,
+    Interrupted,
+    LapseError,
+    Locked,
+    Retryable,
+    RowUndeletable,
+    TooSlow,
+)
 from lapse.model.job import Counts, Job, PathKind, Task
 from lapse.model.ledger_keys import Noted
 from lapse.model.settings import Settings
@@ -155,7 +163,7 @@ class TaskRunner:
         return Outcome.RESIGNED
 
     def _one_batch(self, deleter: Deleter) -> bool:
-        """True when the task is done."""
+        """One, or as many as the server makes in a stretch; True when the task is done."""
         closed = self._controller.stop_reason(self.job.table) or self._exports.stop_reason(self.stored)
         if closed is not None:
             self._wait(GATE_SECONDS, closed, Cause.GATE)
@@ -172,7 +180,9 @@ class TaskRunner:
         batch: Batch | None = None
         try:
             with self._slots:
-                batch = deleter.step(limit, self._checkpoint)
+                batch = self._stretch(deleter, limit)
+                if batch is None:
+                    batch = deleter.step(limit, self._checkpoint)
         except (RowUndeletable, TooSlow) as error:
             batch = self._isolate(deleter, limit, error)
         except Retryable as error:
@@ -185,10 +195,25 @@ class TaskRunner:
         if batch is None:
             return False
         seconds, busy = perf_counter() - started, batch.busy_seconds
-        if shares:
-            busy = served_seconds(busy, seconds, starved_seconds() - starved)
-        self._sizer.record(batch.selected, busy)
-        return self._after(batch, seconds, deleter)
+        if batch.rested_seconds is None:
+            if shares:
+                busy = served_seconds(busy, seconds, starved_seconds() - starved)
+            self._sizer.record(batch.selected, busy)
+        elif batch.holds:
+            self._sizer.record(batch.selected // len(batch.holds), busy / len(batch.holds))
+        return self._after(batch, seconds - (batch.rested_seconds or 0.0), deleter)
+
+    def _stretch(self, deleter: Deleter, limit: int) -> Batch | None:
+        """As many batches as the server makes by itself for a while; None where they go one by one."""
+        if not (deleter.stretches and self._sizer.fits) or self._deletes or self._selects or self._before_isolating:
+            return None
+        share, reason = self._controller.share(urgent=self.urgent, table=self.job.table)
+        saves = stored_tasks.saving(self.task, self._engine.catalog_schema)
+        batch = deleter.stretch(limit, Stretch(seconds=self._controller.pause(), share=share, saves=saves))
+        if batch is not None and batch.rested_seconds:
+            self._listener.waiting(self.job, batch.rested_seconds, reason, Cause.YIELD)
+            self._waited(batch.rested_seconds, reason, Cause.YIELD)
+        return batch
 
     def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
         self._retries = 0
@@ -209,7 +234,8 @@ class TaskRunner:
         self._limiter.pay(self._selects, batch.examined, self._wait)
         if batch.done and not self._sweep_again(deleter):
             return True
-        self._yield(seconds, batch.read_seconds + batch.busy_seconds)
+        if batch.rested_seconds is None:
+            self._yield(seconds, batch.read_seconds + batch.busy_seconds)
         if perf_counter() - self._saved_at > SAVE_SECONDS:
             self._write(stored_tasks.save_progress)
         return False
@@ -261,7 +287,7 @@ class TaskRunner:
             deleted=batch.deleted,
             held=batch.held,
             skipped=batch.skipped,
-            batches=1 if batch.selected else 0,
+            batches=len(batch.transactions),
         )
         return replace(self._progress, cursor=batch.cursor, counts=self._progress.counts + step)
 
@@ -323,10 +349,12 @@ class TaskRunner:
         self._listener.waiting(self.job, seconds, reason, cause)
         started = perf_counter()
         self._stop.wait(seconds)
-        waited = perf_counter() - started
-        waits = {**self._progress.waits, str(cause): self._progress.waits.get(cause, 0.0) + waited}
+        self._waited(perf_counter() - started, reason, cause)
+
+    def _waited(self, seconds: float, reason: str, cause: Cause) -> None:
+        waits = {**self._progress.waits, str(cause): self._progress.waits.get(cause, 0.0) + seconds}
         self._progress = replace(self._progress, pause_reason=reason, waits=waits)
-        self._spend(waited=waited)
+        self._spend(waited=seconds)
 
     def _spend(self, *, worked: float = 0.0, locked: float = 0.0, waited: float = 0.0) -> None:
         before = self._progress

@@ -16,7 +16,7 @@ from lapse.catalog import jobs, policies, tasks
 from lapse.catalog.settings import load_settings
 from lapse.catalog.tasks import TaskState
 from lapse.clock import ManualClock
-from lapse.engines.base import Batch, Checkpoint, Deleter, Engine, Target
+from lapse.engines.base import Batch, Checkpoint, Deleter, Engine, Stretch, Target
 from lapse.model.job import Counts, Job, KeyRange, PathKind, Task
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
@@ -76,11 +76,13 @@ class Stop(Event):
 
 
 class ScriptedDeleter(Deleter):
-    """Takes one step of its script after the other; a batch commits with its checkpoint."""
+    """Takes one step of its script after the other; a batch commits with its checkpoint. So it does with those in
+    `long`, each of which is a stretch: batches in one message, or what breaks one off after these."""
 
     def __init__(self, engine: Engine, script: Iterable[Step]) -> None:
         self._engine = engine
         self.script = deque(script)
+        self.long: deque[Callable[[Stretch], Batch | None]] = deque()
         self.limits: list[int] = []
         self.skipped = 0
         self.restarts = 0
@@ -92,6 +94,19 @@ class ScriptedDeleter(Deleter):
         if isinstance(step, Exception):
             raise step
         return self.commit(step, checkpoint) if isinstance(step, Batch) else step(limit, checkpoint)
+
+    @property
+    def stretches(self) -> bool:  # type: ignore[override]
+        return bool(self.long)
+
+    def stretch(self, limit: int, within: Stretch) -> Batch | None:
+        return self.long.popleft()(within)
+
+    def save(self, within: Stretch, cursor: str, rows: int) -> None:
+        """As a server does in a stretch, with one of its batches."""
+        with self._engine.transaction() as connection:
+            saved = connection.exec_driver_sql(within.saves.format(cursor=f"'{cursor}'", rows=rows))
+            assert saved.rowcount == 1
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:
         self.skipped += 1
@@ -116,6 +131,7 @@ class Calm(Controller):
     shut: Any = None
     allowed: int | None = None
     rest = 0.0
+    duty = 0.5
     seconds_per_batch = 1.0
 
     def stop_reason(self, table: TableName | None = None) -> str | None:
@@ -134,6 +150,9 @@ class Calm(Controller):
         self, seconds: float, busy: float, *, urgent: bool = False, table: TableName | None = None
     ) -> tuple[float, str | None]:
         return (self.rest, "yielding") if self.rest else (0.0, None)
+
+    def share(self, *, urgent: bool = False, table: TableName | None = None) -> tuple[float, str]:
+        return self.duty, "yielding"
 
 
 class Rig:

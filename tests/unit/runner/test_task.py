@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,11 +12,19 @@ from sqlalchemy import Connection
 
 from lapse.catalog import jobs, tasks
 from lapse.catalog.tasks import Progress
-from lapse.engines.base import Batch, Checkpoint
+from lapse.engines.base import Batch, Checkpoint, Stretch
 from lapse.errors import BadData, Fenced, Interrupted, Locked, Retryable, RowUndeletable, TooSlow
 from lapse.model.job import Counts, JobStatus, PathKind, Task, TaskStatus
 from lapse.runner.events import Cause
-from lapse.runner.task import ERRORS_MIN_ROWS, GATE_SECONDS, MAX_RETRIES, SAVE_SECONDS, Outcome, TooManyErrors
+from lapse.runner.task import (
+    ERRORS_MIN_ROWS,
+    GATE_SECONDS,
+    MAX_RETRIES,
+    SAVE_SECONDS,
+    Outcome,
+    TaskRunner,
+    TooManyErrors,
+)
 from tests.unit.runner.rig import Rig, Step, rolled_back, unseen_commit, without_checkpoint
 
 DONE = Batch(done=True)
@@ -420,3 +430,96 @@ def test_a_task_whose_job_has_ended_is_fenced(rig: Rig) -> None:
     runner = rig.runner(DONE, task=rig.claim("w2"))
     rig.keeper.fail(runner.job.id, Fenced("ended"))
     assert (runner.run(), rig.deleter.limits) == (Outcome.FENCED, [])
+
+
+# Stretches
+
+
+def with_stretches(rig: Rig, *long: Callable[[Stretch], Batch | None], script: Sequence[Step] = (DONE,)) -> TaskRunner:
+    """The first two batches go alone, and take the target time."""
+
+    def first(limit: int, checkpoint: Checkpoint) -> Batch:
+        fitting = replace(deleted(limit, "a"), busy_seconds=rig.controller.seconds_per_batch)
+        return rig.deleter.commit(fitting, checkpoint)
+
+    def second(limit: int, checkpoint: Checkpoint) -> Batch:
+        rig.deleter.long.extend(long)
+        fitting = replace(deleted(limit, "b"), busy_seconds=rig.controller.seconds_per_batch)
+        return rig.deleter.commit(fitting, checkpoint)
+
+    return rig.runner(first, second, *script)
+
+
+def test_what_a_server_did_in_a_stretch_is_counted_as_its_batches(rig: Rig) -> None:
+    def stretch(within: Stretch) -> Batch:
+        assert within.share == rig.controller.duty
+        for cursor in "cde":
+            rig.deleter.save(within, cursor, 10)
+        rig.advance(5.0)
+        return Batch(
+            examined=60, selected=30, deleted=30, cursor="f", locked_seconds=1.5, busy_seconds=1.5, read_seconds=0.5,
+            holds=(0.5, 0.25, 0.75), rested_seconds=3.0,
+        )  # fmt: skip
+
+    runner = with_stretches(rig, stretch)
+    assert runner.run() is Outcome.FINISHED
+    alone = sum(event.batch.deleted for event in rig.heard.batches[:2])
+    counts = rig.counts(runner)
+    assert (counts.selected, counts.deleted, counts.batches) == (alone + 30, alone + 30, 5)
+    # The server has rested, so the worker does not.
+    assert rig.waits == []
+    assert runner.job.summary is not None
+    assert (runner.job.summary.waits, runner.job.summary.waited_seconds) == ({"yield": 3.0}, 3.0)
+    assert [event.seconds for event in rig.heard.batches] == [0.0, 0.0, 2.0, 0.0]
+
+
+def test_a_stretch_that_does_not_apply_is_a_single_batch(rig: Rig) -> None:
+    runner = with_stretches(rig, lambda within: None, script=(deleted(5, "c"), DONE))
+    assert runner.run() is Outcome.FINISHED
+    assert rig.counts(runner).batches == 3
+
+
+def test_a_stretch_that_was_interrupted_is_given_back_as_it_stands(rig: Rig) -> None:
+    def stopping(within: Stretch) -> Batch:
+        rig.deleter.save(within, "c", 10)
+        runner.stop()
+        raise Interrupted("stopped")
+
+    runner = with_stretches(rig, stopping)
+    assert runner.run() is Outcome.RESIGNED
+    state = rig.state(runner.task)
+    assert (state.task.cursor, state.task.counts.batches, state.task.owner) == ("c", 3, None)
+
+
+def test_a_stretch_of_a_task_that_another_worker_has_taken_saves_nothing(rig: Rig) -> None:
+    def taken(within: Stretch) -> None:
+        other = replace(runner.task, fence=runner.task.fence + 1)
+        with rig.catalog.writing() as connection:
+            connection.exec_driver_sql("UPDATE lapse_task SET fence = fence + 1")
+        with pytest.raises(AssertionError):
+            rig.deleter.save(within, "x", 10)
+        assert rig.state(other).task.cursor == "b"
+        return
+
+    runner = with_stretches(rig, taken, script=(deleted(3, "c"),))
+    assert runner.run() is Outcome.FENCED
+
+
+@pytest.mark.parametrize("options", ["ttl_delete_rate_limit = 1000000", "ttl_select_rate_limit = 1000000"])
+def test_rates_are_kept_batch_by_batch(rig: Rig, options: str) -> None:
+    rig.database.execute(f"ALTER TABLE events SET ({options})")
+
+    def never(within: Stretch) -> Batch:
+        raise AssertionError("a stretch")
+
+    runner = with_stretches(rig, never)
+    assert runner.run() is Outcome.FINISHED
+
+
+def test_sizes_that_do_not_fit_yet_go_one_by_one(rig: Rig) -> None:
+    def never(within: Stretch) -> Batch:
+        raise AssertionError("a stretch")
+
+    runner = rig.runner(deleted(100, "a"), deleted(100, "b"), DONE)
+    rig.deleter.long.append(never)
+    assert runner.run() is Outcome.FINISHED

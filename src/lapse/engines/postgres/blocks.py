@@ -8,12 +8,12 @@ from time import perf_counter
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from lapse.engines.base import Batch, Checkpoint
-from lapse.engines.postgres import origin
+from lapse.engines.base import Batch, Checkpoint, Stretch
+from lapse.engines.postgres import origin, stretches
 from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, WORKING, PostgresDeleter, Seen, Work
-from lapse.engines.postgres.errors import sqlstate
+from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.replicas import Reader
-from lapse.engines.postgres.session import SAFELY, roll_back, set_locally
+from lapse.engines.postgres.session import POOLED, SAFELY, roll_back, set_locally
 
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""
@@ -136,6 +136,54 @@ class BlockDeleter(PostgresDeleter):
         seconds = perf_counter() - started
         self._fit(rows, limit, seconds)
         return replace(batch, locked_seconds=seconds)
+
+    @property
+    def stretches(self) -> bool:  # type: ignore[override]
+        """Not where each batch takes more than its function, where locks were met, and while nothing is known of how
+        many rows of a block expire."""
+        work = self._work
+        if work.reader is not None or work.origin is not None or work.is_keyed:
+            return False
+        return self._density is not None and not self._skip_locked_steps
+
+    def stretch(self, limit: int, within: Stretch) -> Batch | None:
+        blocks = self._blocks_for(limit)
+        if not blocks:
+            return None
+        (block, line), most = self._position, self._blocks
+        window = stretches.Window(
+            block=block, line=line, blocks=blocks, most=most, end=self._end, density=self._density or 0.0
+        )
+        with self._work.connect() as connection, self.watched(connection):
+            if connection.info.get(POOLED):
+                return None
+            went, error = stretches.go(connection, self._work, limit, within, window, slowest_ms=SWEEP_MS)
+            if error is not None and "user request" in str(error.orig):
+                raise error
+        # What ended it is met again by the next batch, which goes alone.
+        if error is not None and sqlstate(error.orig) == LOCK_NOT_AVAILABLE:
+            self._skip_locked_steps = 1
+        elif error is not None or went is None or not went.windows:
+            self._density = None
+        else:
+            self._density = went.density
+            self._fit(went.rows // went.windows, limit, went.busy / went.windows)
+        if went is None:
+            return None
+        self._cursor = f"{went.block},{went.line}"
+        locked = sum(went.holds)
+        return Batch(
+            examined=max(went.rows, int((went.block - block) * self._work.rows_per_block)),
+            selected=went.rows,
+            deleted=went.rows,
+            cursor=self._cursor,
+            done=went.block >= self._end,
+            locked_seconds=locked,
+            busy_seconds=locked,
+            read_seconds=went.busy - locked,
+            holds=tuple(went.holds),
+            rested_seconds=went.rested,
+        )
 
     @property
     def _position(self) -> tuple[int, int]:

@@ -27,7 +27,8 @@ from lapse.errors import Blocked, Drift, NotPermitted
 from lapse.model.blocked import BlockCode
 from lapse.model.table import TableName
 
-CHECKPOINT_LOCKS = "; SET LOCAL lock_timeout = '1s'"
+CHECKPOINT_LOCK_MS = 1_000
+CHECKPOINT_LOCKS = f"; SET LOCAL lock_timeout = {CHECKPOINT_LOCK_MS}"
 """Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit, but no longer
 than that, as the rows of the batch are locked meanwhile."""
 
@@ -89,12 +90,16 @@ class BatchFunction:
                     hint="connect workers to the server itself, or let the pooler lend whole sessions",
                 )
             connection.info[FOREIGN_CODE] = True
-        # Triggers of the owner's see the path that any session of this role has; the call itself needs none.
-        path = f"pg_catalog.set_config('search_path', {literal(connection.info[DEFAULT_PATH])}, true)"
-        found = send(connection, f"{begin}{text} FROM {path}; {SAFELY}{then}")
+        found = send(connection, f"{begin}{text} FROM {self.path(connection)}; {SAFELY}{then}")
         if not self.is_own:
             self._check(connection)
         return found
+
+    @staticmethod
+    def path(connection: Connection) -> str:
+        """SQL that a call reads from: triggers of the owner's see the search path that any session of this role has;
+        the call itself needs none."""
+        return f"pg_catalog.set_config('search_path', {literal(connection.info[DEFAULT_PATH])}, true)"
 
     def message(
         self,
@@ -102,10 +107,10 @@ class BatchFunction:
         moments: Sequence[tuple[datetime, str | None]],
         *,
         numbers: Sequence[int] = (),
-        places: Sequence[str | None] = (),
+        places: Sequence[str | None] | str = (),
         holding: Sequence[int] = (),
     ) -> str:
-        """A call as SQL; `moments` are cutoffs with their thresholds.
+        """A call as SQL; `moments` are cutoffs with their thresholds, `places` may be SQL that computes them.
 
         Every argument has its exact type, so a function of the same name with others is never taken for this one.
         """
@@ -115,10 +120,16 @@ class BatchFunction:
             _array([f"{stamp(cutoff.astimezone(UTC))}+00" for cutoff, _ in moments], "timestamptz"),
             _array([threshold for _, threshold in moments], "text"),
             _array([str(number) for number in numbers], "int8"),
-            _array(places, "text"),
+            places if isinstance(places, str) else _array(places, "text"),
             _array([str(oid) for oid in holding], "oid"),
         )
         return f"SELECT {self.name}({', '.join(arguments)})"
+
+    @property
+    def unsound(self) -> str:
+        """SQL that is true where a call of another role's function has not left everything as it was; see `_check`."""
+        values = {"function": self.function, "version": self.version, "server": self.server}
+        return f"(SELECT NOT a.same OR a.cursors OR a.deferred FROM ({inspect.filled(_AFTER, values)}) a)"
 
     def _check(self, connection: Connection) -> None:
         values = {"function": self.function, "version": self.version, "server": self.server}

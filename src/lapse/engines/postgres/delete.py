@@ -79,7 +79,8 @@ class Work:
 
     `threshold` is that of the cutoff. `holding` are the foreign keys of the owner's own tables that may keep rows, by
     oid; `is_held` says that there are any, of whatever owner. `keeps_last`: rows are locked before they are judged.
-    `has_row_triggers`: a trigger or rule may keep rows from being deleted. `message` marks its transactions in a change
+    `has_row_triggers`: a trigger or rule may keep rows from being deleted. `is_keyed`: the keys of deleted rows are
+    recorded. `message` marks its transactions in a change
     stream; None where nothing decodes it. `origin` is the replication origin under which they are made, `job` the
     number that archived rows carry. `reader` looks for rows on a standby.
     """
@@ -97,6 +98,7 @@ class Work:
     statement_ms: int = STATEMENT_MS
     rows_per_block: float = 0.0
     has_row_triggers: bool = False
+    is_keyed: bool = False
     message: str | None = None
     origin: str | None = None
     job: int = 0
@@ -119,6 +121,11 @@ class Seen:
     @property
     def noted(self) -> Noted | None:
         return None if self.secret is None else ledger_keys.noted(self.secret, self.keys or "", self.deleted)
+
+
+def marked(message: str) -> str:
+    """SQL that marks its transaction in a change stream."""
+    return f"pg_catalog.pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(message)})"
 
 
 class InterruptibleDeleter(Deleter):
@@ -225,10 +232,7 @@ class PostgresDeleter(InterruptibleDeleter):
         limits = {"statement_timeout": str(self._work.statement_ms), "lock_timeout": str(lock_ms)}
         statements = [BEGIN, *under_origin, *set_locally(WORKING | limits | settings)]
         if self._work.message is not None:
-            statements.append(
-                "SELECT pg_catalog.pg_logical_emit_message"
-                f"(true, {literal(MESSAGE_PREFIX)}, {literal(self._work.message)})"
-            )
+            statements.append(f"SELECT {marked(self._work.message)}")
         return "; ".join([*statements, ""])
 
     def _close(self, connection: Connection, how: str) -> None:

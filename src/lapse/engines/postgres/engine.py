@@ -637,6 +637,7 @@ class PostgresEngine(Engine):
             statement_ms=max(1, int(1000 * target.statement_seconds)),
             rows_per_block=heap.rows_per_block,
             has_row_triggers=heap.has_row_triggers,
+            is_keyed=target.declared.policy.ledger_keys,
             message=_message(target) if heap.is_decoded else None,
             origin=target.declared.policy.replication_origin,
             job=target.job,

@@ -450,8 +450,11 @@ _PLACE = re.compile(r"%(?:%|\((\w+)\)s)")
 
 def together(connection: Connection, *asked: Asked) -> list[list[dict[str, Any]]]:
     """What several queries find, each as `rows` does, in one message."""
-    written = (_PLACE.sub(partial(_filled, values), sql) for sql, values in asked)
-    return session.results(connection, "; ".join(written))
+    return session.results(connection, "; ".join(filled(*each) for each in asked))
+
+
+def filled(sql: str, values: Mapping[str, object]) -> str:
+    return _PLACE.sub(partial(_filled, values), sql)
 
 
 def _filled(values: Mapping[str, object], place: re.Match[str]) -> str:

@@ -1,0 +1,85 @@
+DECLARE
+    lapse_until CONSTANT pg_catalog.timestamptz := pg_catalog.clock_timestamp()
+        OPERATOR(pg_catalog.+) '{milliseconds} milliseconds'::pg_catalog.interval;
+    lapse_end CONSTANT pg_catalog.int8 := {end};
+    lapse_limit CONSTANT pg_catalog.int8 := {limit};
+    lapse_most CONSTANT pg_catalog.int8 := {most};
+    lapse_idle CONSTANT pg_catalog.float8 := {idle};
+    lapse_block pg_catalog.int8 := {block};
+    lapse_line pg_catalog.int8 := {line};
+    lapse_blocks pg_catalog.int8 := {blocks};
+    lapse_next pg_catalog.int8;
+    lapse_fitting pg_catalog.int8;
+    lapse_cursor pg_catalog.text;
+    lapse_seen pg_catalog.jsonb;
+    lapse_rows pg_catalog.int8;
+    lapse_total pg_catalog.int8 := 0;
+    lapse_windows pg_catalog.int8 := 0;
+    lapse_density pg_catalog.float8 := {density};
+    lapse_at pg_catalog.tid;
+    lapse_began pg_catalog.timestamptz;
+    lapse_seconds pg_catalog.float8;
+    lapse_busy pg_catalog.float8 := 0;
+    lapse_owed pg_catalog.float8 := 0;
+    lapse_rested pg_catalog.float8 := 0;
+    lapse_holds pg_catalog.float8[] := ARRAY[]::pg_catalog.float8[];
+BEGIN
+    LOOP
+        -- Said in full, as the database or the role may have other defaults, and before anything else looks something up.
+        ROLLBACK;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE;
+        PERFORM {settings};
+        lapse_began := pg_catalog.clock_timestamp();
+        lapse_next := LEAST(lapse_end, lapse_block OPERATOR(pg_catalog.+) lapse_blocks);
+        {call} INTO STRICT lapse_seen FROM {path};
+        PERFORM {after};
+{checks}        lapse_rows := (lapse_seen OPERATOR(pg_catalog.->>) 'deleted')::pg_catalog.int8;
+        -- Windows that hold about four fifths of the limit, as the last one had it.
+        lapse_fitting := LEAST(lapse_most, pg_catalog.div(
+            4 OPERATOR(pg_catalog.*) lapse_limit OPERATOR(pg_catalog.*) (lapse_next OPERATOR(pg_catalog.-) lapse_block),
+            5 OPERATOR(pg_catalog.*) GREATEST(lapse_rows, 1)::pg_catalog.numeric))::pg_catalog.int8;
+        IF lapse_rows OPERATOR(pg_catalog.>) lapse_limit THEN
+            EXIT WHEN lapse_fitting OPERATOR(pg_catalog.<) 1;
+            lapse_blocks := lapse_fitting;
+            CONTINUE;
+        END IF;
+        IF lapse_rows OPERATOR(pg_catalog.>) 0 THEN
+            lapse_cursor := pg_catalog.concat(lapse_next, ',0');
+            -- By its address, as an index leads to every version of the row while an old snapshot is open.
+            {saves} AND ctid OPERATOR(pg_catalog.=) lapse_at RETURNING ctid INTO lapse_at;
+            IF NOT FOUND THEN
+                {saves} RETURNING ctid INTO lapse_at;
+            END IF;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION USING MESSAGE = 'the task belongs to another worker now';
+            END IF;
+        END IF;
+        lapse_windows := lapse_windows OPERATOR(pg_catalog.+) 1;
+        lapse_density := lapse_rows::pg_catalog.float8 OPERATOR(pg_catalog./) (lapse_next OPERATOR(pg_catalog.-) lapse_block);
+        lapse_block := lapse_next;
+        lapse_line := 0;
+        lapse_seconds := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
+        lapse_busy := lapse_busy OPERATOR(pg_catalog.+) lapse_seconds;
+        IF lapse_rows OPERATOR(pg_catalog.>) 0 THEN
+            lapse_total := lapse_total OPERATOR(pg_catalog.+) lapse_rows;
+            lapse_holds := pg_catalog.array_append(lapse_holds, lapse_seconds);
+            -- A setting of the session that is undone with its transaction: after an error it tells of what was committed.
+            PERFORM {report};
+            COMMIT;
+        END IF;
+        lapse_blocks := GREATEST(lapse_fitting, 1);
+        EXIT WHEN lapse_block OPERATOR(pg_catalog.>=) lapse_end;
+        lapse_owed := lapse_owed OPERATOR(pg_catalog.+) (lapse_idle OPERATOR(pg_catalog.*) lapse_seconds);
+        IF lapse_owed OPERATOR(pg_catalog.>=) {shortest} THEN
+            lapse_began := pg_catalog.clock_timestamp();
+            -- Nothing is locked, and no transaction has a number.
+            PERFORM pg_catalog.pg_sleep(lapse_owed);
+            lapse_seconds := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
+            lapse_rested := lapse_rested OPERATOR(pg_catalog.+) lapse_seconds;
+            lapse_owed := lapse_owed OPERATOR(pg_catalog.-) lapse_seconds;
+        END IF;
+        EXIT WHEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) lapse_until;
+    END LOOP;
+    ROLLBACK;
+    PERFORM {report};
+END

@@ -1,0 +1,120 @@
+"""Several batches in one message: a block of PL/pgSQL sweeps window after window, each in a transaction of its own.
+
+The worker's part of a batch, its trips to the server and its books, costs an application on the same machine as much as
+the deleting. Each transaction calls the table's batch function and saves the task's progress, as if it had come alone;
+between two of them the server rests as long as the controller says. The block is a statement of the worker's: it runs
+with the worker's rights, and nothing of it is kept in the database.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from lapse.engines.base import Stretch
+from lapse.engines.postgres.calling import CHECKPOINT_LOCK_MS
+from lapse.engines.postgres.delete import CHANCE_MS, WORKING, Work, marked
+from lapse.engines.postgres.names import SAFE_PATH, literal
+from lapse.engines.postgres.session import FOREIGN_CODE, send
+
+REPORT = "lapse.stretch"
+"""The session's setting in which a block says what it has done."""
+_REPORT = (
+    f"pg_catalog.set_config('{REPORT}', pg_catalog.jsonb_build_object('block', lapse_block, 'line', lapse_line,"
+    " 'windows', lapse_windows, 'density', lapse_density, 'rows', lapse_total, 'busy', lapse_busy,"
+    " 'rested', lapse_rested, 'holds', lapse_holds)::pg_catalog.text, false)"
+)
+SHORTEST_REST_SECONDS = 0.001
+"""What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
+_PLACES = (
+    "ARRAY[pg_catalog.concat('(', lapse_block, ',', lapse_line, ')'), pg_catalog.concat('(', lapse_next, ',0)')]"
+    "::pg_catalog.text[]"
+)
+_CHECK = """\
+        IF {unsound} THEN
+            RAISE EXCEPTION USING MESSAGE = 'the table''s function or its triggers have left something behind';
+        END IF;
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Where a stretch begins, at a line of a block: with so many `blocks`, never with more than `most`, up to `end`.
+    `density` is how many rows of a block are thought to have expired."""
+
+    block: int
+    line: int
+    blocks: int
+    most: int
+    end: int
+    density: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Went:
+    """What a stretch came to: the place it reached, its windows, the rows it deleted, and its seconds."""
+
+    block: int
+    line: int
+    windows: int
+    density: float
+    rows: int
+    busy: float
+    rested: float
+    holds: list[float]
+
+
+def go(
+    connection: Connection, work: Work, limit: int, within: Stretch, window: Window, *, slowest_ms: int
+) -> tuple[Went | None, DBAPIError | None]:
+    """What was done, and what ended it before its time. A statement may take `slowest_ms`."""
+    if not work.function.is_own:
+        connection.info[FOREIGN_CODE] = True
+    # Of the block as a whole, so set before it, and for the session. The last rest is a batch's own time, stretched.
+    lasts_ms = int(1000 * within.seconds + slowest_ms / within.share)
+    error: DBAPIError | None = None
+    send(connection, f"SET statement_timeout = {lasts_ms}; SET {REPORT} = ''")
+    try:
+        send(connection, _block(connection, work, limit, within, window))
+    except DBAPIError as met:
+        if met.connection_invalidated:
+            raise
+        error = met
+    said = send(connection, f"SELECT pg_catalog.current_setting('{REPORT}'); RESET statement_timeout")
+    return Went(**json.loads(said)) if said else None, error
+
+
+def _block(connection: Connection, work: Work, limit: int, within: Stretch, window: Window) -> str:
+    call = work.function.message("sweep", [(work.cutoff, work.threshold)], numbers=[limit, 0, work.job], places=_PLACES)
+    settings = _set(WORKING | {"search_path": SAFE_PATH, "lock_timeout": str(CHANCE_MS)})
+    text = _text().format(
+        **asdict(window),
+        milliseconds=int(1000 * within.seconds),
+        idle=repr(1 / within.share - 1),
+        shortest=SHORTEST_REST_SECONDS,
+        limit=limit,
+        settings=settings if work.message is None else f"{settings}, {marked(work.message)}",
+        after=_set({"search_path": SAFE_PATH, "lock_timeout": str(CHECKPOINT_LOCK_MS)}),
+        call=call,
+        path=work.function.path(connection),
+        checks="" if work.function.is_own else _CHECK.format(unsound=work.function.unsound),
+        saves=within.saves.format(cursor="lapse_cursor", rows="lapse_rows"),
+        report=_REPORT,
+    )
+    return f"DO {literal(text)}"
+
+
+def _set(settings: dict[str, str]) -> str:
+    """For the transaction that is open."""
+    calls = (f"pg_catalog.set_config({literal(name)}, {literal(value)}, true)" for name, value in settings.items())
+    return ", ".join(calls)
+
+
+@cache
+def _text() -> str:
+    return files("lapse.engines.postgres").joinpath("stretch.sql").read_text(encoding="utf-8")
