@@ -76,11 +76,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     found = Watched()
     original = stretches.go
 
-    def go(*arguments: Any, **named: Any) -> tuple[stretches.Went | None, DBAPIError | None]:
-        went, error = original(*arguments, **named)
+    def go(*arguments: Any, **named: Any) -> stretches.Went:
         found.count += 1
-        found.errors += [] if error is None else [error]
-        return went, error
+        try:
+            return original(*arguments, **named)
+        except DBAPIError as error:
+            found.errors.append(error)
+            raise
 
     monkeypatch.setattr(stretches, "go", go)
     return found

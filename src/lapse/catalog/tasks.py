@@ -118,13 +118,17 @@ def save_progress(connection: Connection, lease: Task, progress: Progress) -> No
     _write(connection, lease, **progress_values(progress))
 
 
-def saving(lease: Task, schema: str | None) -> str:
-    """The checkpoint as SQL for a server that makes several batches by itself: counts what is in `{rows}`, and moves to
-    the cursor in `{cursor}`. It changes no row when the lease is lost, and then the transaction must roll back."""
+def saving(lease: Task, progress: Progress, schema: str | None) -> str:
+    """The checkpoint as SQL for a server that makes several batches by itself, after that progress: it adds what is in
+    `{rows}`, and moves to the cursor in `{cursor}`. It changes no row when the lease is lost, and then the transaction
+    must roll back."""
+    counts = progress.counts
     name = f"{schema}.{task.name}" if schema else task.name
     return (
-        f"UPDATE {name} SET position = {{cursor}}, selected = selected + {{rows}},"
-        f" deleted = deleted + {{rows}}, batches = batches + 1 WHERE task_id = {lease.id} AND fence = {lease.fence}"
+        f"UPDATE {name} SET position = {{cursor}}, sweep = {progress.sweep}, held = {counts.held},"
+        f" skipped = {counts.skipped}, errors = {counts.errors}, batches = batches + 1,"
+        f" selected = selected + {{rows}}, deleted = deleted + {{rows}}"
+        f" WHERE task_id = {lease.id} AND fence = {lease.fence}"
     )
 
 

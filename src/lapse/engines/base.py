@@ -81,10 +81,13 @@ class Deleter(ABC):
     def stretch(self, limit: int, within: Stretch) -> Batch | None:
         """Several batches of at most `limit` rows, each a transaction of its own that saves where it has come to.
 
-        It ends early where one is not as expected, for `step` to meet that. None where nothing was done. Raises
-        Interrupted or DatabaseUnavailable: what was committed before, the catalog knows.
+        None where they go one by one. Raises Retryable where one was not as expected, which the next `step` meets, or
+        Interrupted or DatabaseUnavailable; what was committed before, the catalog knows.
         """
         return None
+
+    def go_on(self, cursor: str | None) -> None:  # noqa: B027 - for those that make stretches
+        """Go on from there."""
 
     @abstractmethod
     def skip_one(self, checkpoint: Checkpoint) -> Batch:

@@ -208,12 +208,35 @@ class TaskRunner:
         if not (deleter.stretches and self._sizer.fits) or self._deletes or self._selects or self._before_isolating:
             return None
         share, reason = self._controller.share(urgent=self.urgent, table=self.job.table)
-        saves = stored_tasks.saving(self.task, self._engine.catalog_schema)
-        batch = deleter.stretch(limit, Stretch(seconds=self._controller.pause(), share=share, saves=saves))
+        saves = stored_tasks.saving(self.task, self._progress, self._engine.catalog_schema)
+        started = perf_counter()
+        try:
+            batch = deleter.stretch(limit, Stretch(seconds=self._controller.pause(), share=share, saves=saves))
+        except Retryable:
+            batch = self._done_unseen((perf_counter() - started) * share, (perf_counter() - started) * (1 - share))
+            deleter.go_on(batch.cursor)
         if batch is not None and batch.rested_seconds:
             self._listener.waiting(self.job, batch.rested_seconds, reason, Cause.YIELD)
             self._waited(batch.rested_seconds, reason, Cause.YIELD)
         return batch
+
+    def _done_unseen(self, worked: float, rested: float) -> Batch:
+        """What a stretch did before it ended early, with its times as they probably were."""
+        with self._catalog.reading() as connection:
+            now = stored_tasks.progress_of(connection, self.task.id)
+        before = self._progress.counts
+        rows, count = now.counts.deleted - before.deleted, now.counts.batches - before.batches
+        return Batch(
+            examined=rows,
+            selected=rows,
+            deleted=rows,
+            # Where nothing was committed, this task may be further than what it saved last.
+            cursor=now.cursor if count else self._progress.cursor,
+            locked_seconds=worked,
+            busy_seconds=worked,
+            holds=(worked / count,) * count if count else (),
+            rested_seconds=rested,
+        )
 
     def _after(self, batch: Batch, seconds: float, deleter: Deleter) -> bool:
         self._retries = 0

@@ -83,6 +83,7 @@ class ScriptedDeleter(Deleter):
         self._engine = engine
         self.script = deque(script)
         self.long: deque[Callable[[Stretch], Batch | None]] = deque()
+        self.gone_on: list[str | None] = []
         self.limits: list[int] = []
         self.skipped = 0
         self.restarts = 0
@@ -101,6 +102,9 @@ class ScriptedDeleter(Deleter):
 
     def stretch(self, limit: int, within: Stretch) -> Batch | None:
         return self.long.popleft()(within)
+
+    def go_on(self, cursor: str | None) -> None:
+        self.gone_on.append(cursor)
 
     def save(self, within: Stretch, cursor: str, rows: int) -> None:
         """As a server does in a stretch, with one of its batches."""

@@ -479,6 +479,37 @@ def test_a_stretch_that_does_not_apply_is_a_single_batch(rig: Rig) -> None:
     assert rig.counts(runner).batches == 3
 
 
+def test_what_was_done_before_a_stretch_ended_early_counts_once(rig: Rig) -> None:
+    def broken(within: Stretch) -> Batch:
+        rig.deleter.save(within, "c", 10)
+        rig.deleter.save(within, "d", 7)
+        rig.advance(1.0)
+        raise Locked("a row is locked")
+
+    runner = with_stretches(rig, broken, script=(deleted(3, "e"), DONE))
+    assert runner.run() is Outcome.FINISHED
+    alone = sum(event.batch.deleted for event in rig.heard.batches[:2])
+    counts = rig.counts(runner)
+    assert (counts.deleted, counts.batches) == (alone + 20, 5)
+    assert [event.batch.deleted for event in rig.heard.batches[2:]] == [17, 3, 0]
+    # What comes next begins where the last batch has committed; nothing has to be waited for.
+    assert rig.deleter.gone_on == ["d"] and rig.waits == []
+    assert rig.heard.batches[2].batch.transactions == (0.25, 0.25)
+
+
+def test_where_a_stretch_did_nothing_the_task_stays_where_it_is(rig: Rig) -> None:
+    """Further than what it has saved: a scan that finds nothing saves its cursor now and then."""
+
+    def met(within: Stretch) -> Batch:
+        assert rig.state(runner.task).task.cursor == "b"
+        raise Locked("a row is locked")
+
+    scanned = without_checkpoint(Batch(examined=10, cursor="far"))
+    runner = with_stretches(rig, lambda within: None, met, script=(scanned, deleted(3, "z"), DONE))
+    assert runner.run() is Outcome.FINISHED
+    assert rig.deleter.gone_on == ["far"]
+
+
 def test_a_stretch_that_was_interrupted_is_given_back_as_it_stands(rig: Rig) -> None:
     def stopping(within: Stretch) -> Batch:
         rig.deleter.save(within, "c", 10)

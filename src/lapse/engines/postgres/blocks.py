@@ -10,10 +10,11 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Batch, Checkpoint, Stretch
 from lapse.engines.postgres import origin, stretches
-from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, WORKING, PostgresDeleter, Seen, Work
+from lapse.engines.postgres.delete import CHANCE_MS, QUERY_CANCELED, WORKING, PostgresDeleter, Seen, Work, reason_of
 from lapse.engines.postgres.errors import LOCK_NOT_AVAILABLE, sqlstate
 from lapse.engines.postgres.replicas import Reader
 from lapse.engines.postgres.session import POOLED, SAFELY, roll_back, set_locally
+from lapse.errors import Retryable
 
 SCAN_SECONDS = 0.05
 """A statement that finds little may read for about this long."""
@@ -157,19 +158,19 @@ class BlockDeleter(PostgresDeleter):
         with self._work.connect() as connection, self.watched(connection):
             if connection.info.get(POOLED):
                 return None
-            went, error = stretches.go(connection, self._work, limit, within, window, slowest_ms=SWEEP_MS)
-            if error is not None and "user request" in str(error.orig):
-                raise error
-        # What ended it is met again by the next batch, which goes alone.
-        if error is not None and sqlstate(error.orig) == LOCK_NOT_AVAILABLE:
-            self._skip_locked_steps = 1
-        elif error is not None or went is None or not went.windows:
-            self._density = None
-        else:
-            self._density = went.density
+            try:
+                went = stretches.go(connection, self._work, limit, within, window, slowest_ms=SWEEP_MS)
+            except DBAPIError as error:
+                if error.connection_invalidated or "user request" in str(error.orig):
+                    raise
+                if sqlstate(error.orig) == LOCK_NOT_AVAILABLE:
+                    self._skip_locked_steps = 1
+                else:
+                    self._density = None
+                raise Retryable(reason_of(error)) from error
+        self._density = went.density if went.windows else None
+        if went.windows:
             self._fit(went.rows // went.windows, limit, went.busy / went.windows)
-        if went is None:
-            return None
         self._cursor = f"{went.block},{went.line}"
         locked = sum(went.holds)
         return Batch(
@@ -184,6 +185,9 @@ class BlockDeleter(PostgresDeleter):
             holds=tuple(went.holds),
             rested_seconds=went.rested,
         )
+
+    def go_on(self, cursor: str | None) -> None:
+        self._cursor = cursor
 
     @property
     def _position(self) -> tuple[int, int]:

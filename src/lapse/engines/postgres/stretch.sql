@@ -63,8 +63,6 @@ BEGIN
         IF lapse_rows OPERATOR(pg_catalog.>) 0 THEN
             lapse_total := lapse_total OPERATOR(pg_catalog.+) lapse_rows;
             lapse_holds := pg_catalog.array_append(lapse_holds, lapse_seconds);
-            -- A setting of the session that is undone with its transaction: after an error it tells of what was committed.
-            PERFORM {report};
             COMMIT;
         END IF;
         lapse_blocks := GREATEST(lapse_fitting, 1);
@@ -81,5 +79,7 @@ BEGIN
         EXIT WHEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) lapse_until;
     END LOOP;
     ROLLBACK;
-    PERFORM {report};
+    PERFORM pg_catalog.set_config('{report}', pg_catalog.jsonb_build_object(
+        'block', lapse_block, 'line', lapse_line, 'windows', lapse_windows, 'density', lapse_density,
+        'rows', lapse_total, 'busy', lapse_busy, 'rested', lapse_rested, 'holds', lapse_holds)::pg_catalog.text, false);
 END

@@ -23,12 +23,7 @@ from lapse.engines.postgres.names import SAFE_PATH, literal
 from lapse.engines.postgres.session import FOREIGN_CODE, send
 
 REPORT = "lapse.stretch"
-"""The session's setting in which a block says what it has done."""
-_REPORT = (
-    f"pg_catalog.set_config('{REPORT}', pg_catalog.jsonb_build_object('block', lapse_block, 'line', lapse_line,"
-    " 'windows', lapse_windows, 'density', lapse_density, 'rows', lapse_total, 'busy', lapse_busy,"
-    " 'rested', lapse_rested, 'holds', lapse_holds)::pg_catalog.text, false)"
-)
+"""The session's setting in which a block says at its end what it has done, after all that triggers could say."""
 SHORTEST_REST_SECONDS = 0.001
 """What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
 _PLACES = (
@@ -69,24 +64,22 @@ class Went:
     holds: list[float]
 
 
-def go(
-    connection: Connection, work: Work, limit: int, within: Stretch, window: Window, *, slowest_ms: int
-) -> tuple[Went | None, DBAPIError | None]:
-    """What was done, and what ended it before its time. A statement may take `slowest_ms`."""
+def go(connection: Connection, work: Work, limit: int, within: Stretch, window: Window, *, slowest_ms: int) -> Went:
+    """A statement in it may take `slowest_ms`. What was committed before an error, the catalog knows."""
     if not work.function.is_own:
         connection.info[FOREIGN_CODE] = True
     # Of the block as a whole, so set before it, and for the session. The last rest is a batch's own time, stretched.
     lasts_ms = int(1000 * within.seconds + slowest_ms / within.share)
-    error: DBAPIError | None = None
-    send(connection, f"SET statement_timeout = {lasts_ms}; SET {REPORT} = ''")
+    send(connection, f"SET statement_timeout = {lasts_ms}")
     try:
         send(connection, _block(connection, work, limit, within, window))
-    except DBAPIError as met:
-        if met.connection_invalidated:
-            raise
-        error = met
-    said = send(connection, f"SELECT pg_catalog.current_setting('{REPORT}'); RESET statement_timeout")
-    return Went(**json.loads(said)) if said else None, error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            send(connection, "RESET statement_timeout")
+        raise
+    return Went(
+        **json.loads(send(connection, f"SELECT pg_catalog.current_setting('{REPORT}'); RESET statement_timeout"))
+    )
 
 
 def _block(connection: Connection, work: Work, limit: int, within: Stretch, window: Window) -> str:
@@ -104,7 +97,7 @@ def _block(connection: Connection, work: Work, limit: int, within: Stretch, wind
         path=work.function.path(connection),
         checks="" if work.function.is_own else _CHECK.format(unsound=work.function.unsound),
         saves=within.saves.format(cursor="lapse_cursor", rows="lapse_rows"),
-        report=_REPORT,
+        report=REPORT,
     )
     return f"DO {literal(text)}"
 
