@@ -15,8 +15,8 @@ from lapse.engines.postgres.delete import WORKING, PostgresDeleter
 from lapse.engines.postgres.session import transaction
 from lapse.model.job import JobStatus, KeyRange, Path, PathKind
 from lapse.model.table import TableName
-from lapse.runner.events import BatchDone, NullListener
 from tests.conformance.harness import Harness
+from tests.postgres.test_stretches import sizes, watch_sizes
 
 
 def nodes(plan: dict[str, Any]) -> list[str]:
@@ -96,7 +96,7 @@ def test_a_sweep_reads_its_blocks_once(each: Harness) -> None:
     assert not [name for name in found if name.startswith("Seq Scan")]
 
 
-def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness) -> None:
+def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness, client: psycopg.Connection) -> None:
     """The share of expired rows jumps from few to all in the middle of the table."""
     h.events()
     h.sql("ALTER TABLE events SET (ttl_delete_batch_size = 300, ttl_guard = 'off')")
@@ -104,16 +104,11 @@ def test_a_sweep_that_finds_too_much_deletes_nothing_beyond_the_limit(h: Harness
         f"INSERT INTO events SELECT n, TIMESTAMPTZ {h.at()} + CASE WHEN n % 50 = 0 OR n > 20000 THEN -1 ELSE 1 END"
         " * INTERVAL '2 days' FROM generate_series(1, 40000) n"
     )
-    sizes: list[int] = []
-
-    class Watch(NullListener):
-        def batch_done(self, event: BatchDone) -> None:
-            sizes.append(event.batch.deleted)
-
-    (job,) = h.db.run("events", listener=Watch()).jobs
+    watch_sizes(client)
+    job = h.run_one()
     assert (job.status, job.counts.deleted) == (JobStatus.FINISHED, 20_400)
-    assert max(sizes) <= 300
-    assert sum(sizes) == 20_400
+    rows = [rows for rows, _ in sizes(client)]
+    assert max(rows) <= 300 and sum(rows) == 20_400
 
 
 @pytest.mark.parametrize("cursor", [None, '["2026-03-01 00:00:00+00", "(3,4)"]'])

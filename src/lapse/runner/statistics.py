@@ -30,7 +30,7 @@ class RowCounter(Service):
 
     def run_once(self) -> None:
         """Other workers count the tables that they work on."""
-        if not self._supervisor.running():
+        if not any(runner.stored.policy.row_stats_poll_interval for runner in self._supervisor.running()):
             return
         with self._catalog.reading() as connection:
             active = stored_jobs.active_jobs(connection)
