@@ -148,6 +148,40 @@ def test_batches_share_a_message_and_each_is_a_transaction(each: Harness, watche
     assert watched.count and not watched.errors
 
 
+def test_all_stretches_of_a_table_have_one_text(h: Harness, client: psycopg.Connection) -> None:
+    """Statistics of statements keep a line for each text."""
+    texts: set[str] = set()
+    fill(h)
+    for number in range(2):
+        with messages(h) as seen, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Controller, "share", lambda *_, share=0.5 + number / 10, **__: (share, "a test"))
+            assert h.run_one().counts.deleted
+        texts |= {statement for statement in seen if statement.startswith("DO ")}
+        client.execute("UPDATE lapse_ttl.lapse_table SET next_run_at = NULL")
+        h.sql(f"INSERT INTO events SELECT n, '2020-01-01', repeat('x', 100) FROM generate_series(1, {ROWS}) n")
+        h.advance(minutes=1)
+    assert len(texts) == 1
+
+
+def test_a_server_that_logs_slow_statements_logs_no_stretch(h: Harness, client: psycopg.Connection) -> None:
+    fill(h)
+    client.execute(f"ALTER DATABASE {h.url.rpartition('/')[2]} SET log_min_duration_statement = '150ms'")
+    lasted: list[float] = []
+    original = stretches.go
+
+    def go(*arguments: Any, **named: Any) -> stretches.Went:
+        began = monotonic()
+        went = original(*arguments, **named)
+        lasted.append(monotonic() - began)
+        return went
+
+    with Lapse(h.url, clock=h.clock) as db, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stretches, "go", go)
+        patch.setattr(Controller, "share", lambda *_, **__: (0.1, "a test"))
+        assert db.run("events").deleted == ROWS
+    assert len(lasted) > 1 and sorted(lasted)[len(lasted) // 2] < 0.15
+
+
 def test_rows_that_lie_closer_than_before_are_no_larger_batch(h: Harness, client: psycopg.Connection) -> None:
     fill(h, expired="n % 10 = 0 OR n > 3000")
     watch_sizes(client)
@@ -355,7 +389,7 @@ FORGED = json.dumps(
     {"block": 9999, "line": 0, "windows": 1, "density": 0, "rows": 1, "busy": 0, "rested": 0, "holds": [0]}
 )
 TRICKS = {
-    "forged answers": f"PERFORM set_config('{stretches.REPORT}', '{FORGED}', false);",
+    "forged answers": f"PERFORM set_config('{stretches.CHANNEL}', '{FORGED}', false);",
     "a search path": "PERFORM set_config('search_path', 'mallory, pg_catalog', false);",
     "transactions that only read": "PERFORM set_config('default_transaction_read_only', 'on', false);",
     "isolation": "PERFORM set_config('default_transaction_isolation', 'serializable', false);",

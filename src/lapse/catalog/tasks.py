@@ -118,18 +118,27 @@ def save_progress(connection: Connection, lease: Task, progress: Progress) -> No
     _write(connection, lease, **progress_values(progress))
 
 
-def saving(lease: Task, progress: Progress, schema: str | None) -> str:
-    """The checkpoint as SQL for a server that makes several batches by itself, after that progress: it adds what is in
-    `{rows}`, and moves to the cursor in `{cursor}`. It changes no row when the lease is lost, and then the transaction
-    must roll back."""
+def saving(lease: Task, progress: Progress, schema: str | None) -> tuple[str, dict[str, int]]:
+    """The checkpoint for a server that makes several batches by itself, after that progress: SQL with names in braces,
+    and the values of all but `cursor` and `rows`, which are a batch's own. It changes no row when the lease is lost,
+    and then the transaction must roll back."""
     counts = progress.counts
-    name = f"{schema}.{task.name}" if schema else task.name
-    return (
-        f"UPDATE {name} SET position = {{cursor}}, sweep = {progress.sweep}, held = {counts.held},"
-        f" skipped = {counts.skipped}, errors = {counts.errors}, batches = batches + 1,"
-        f" selected = selected + {{rows}}, deleted = deleted + {{rows}}"
-        f" WHERE task_id = {lease.id} AND fence = {lease.fence}"
-    )
+    values = {
+        "task": lease.id,
+        "fence": lease.fence,
+        "sweep": progress.sweep,
+        "held": counts.held,
+        "skipped": counts.skipped,
+        "errors": counts.errors,
+    }
+    return f"UPDATE {f'{schema}.' if schema else ''}{task.name} {_SAVING}", values
+
+
+_SAVING = (
+    "SET position = {cursor}, sweep = {sweep}, held = {held}, skipped = {skipped}, errors = {errors},"
+    " batches = batches + 1, selected = selected + {rows}, deleted = deleted + {rows}"
+    " WHERE task_id = {task} AND fence = {fence}"
+)
 
 
 def beat(connection: Connection, leases: Sequence[Task], now: datetime) -> list[int]:

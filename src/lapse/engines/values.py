@@ -162,12 +162,14 @@ class Stretch:
     """Several batches in one message to the server, for about so many `seconds`.
 
     The server is busy for no more than this `share` of them, and rests between two batches, with nothing locked.
-    `saves` is the SQL by which a batch saves the task's progress: a `Saving` of the catalog.
+    `saves` is the SQL by which a batch saves the task's progress, with names in braces: of the `values`, which are
+    numbers, and of the `cursor` and the `rows` of the batch.
     """
 
     seconds: float
     share: float
     saves: str
+    values: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -208,10 +208,11 @@ class TaskRunner:
         if not (deleter.stretches and self._sizer.fits) or self._deletes or self._selects or self._before_isolating:
             return None
         share, reason = self._controller.share(urgent=self.urgent, table=self.job.table)
-        saves = stored_tasks.saving(self.task, self._progress, self._engine.catalog_schema)
+        saves, values = stored_tasks.saving(self.task, self._progress, self._engine.catalog_schema)
+        within = Stretch(seconds=self._controller.pause(), share=share, saves=saves, values=values)
         started = perf_counter()
         try:
-            batch = deleter.stretch(limit, Stretch(seconds=self._controller.pause(), share=share, saves=saves))
+            batch = deleter.stretch(limit, within)
         except Retryable:
             batch = self._done_unseen((perf_counter() - started) * share, (perf_counter() - started) * (1 - share))
             deleter.go_on(batch.cursor)

@@ -109,7 +109,7 @@ class ScriptedDeleter(Deleter):
     def save(self, within: Stretch, cursor: str, rows: int) -> None:
         """As a server does in a stretch, with one of its batches."""
         with self._engine.transaction() as connection:
-            saved = connection.exec_driver_sql(within.saves.format(cursor=f"'{cursor}'", rows=rows))
+            saved = connection.exec_driver_sql(within.saves.format(cursor=f"'{cursor}'", rows=rows, **within.values))
             assert saved.rowcount == 1
 
     def skip_one(self, checkpoint: Checkpoint) -> Batch:

@@ -32,6 +32,8 @@ CHECKPOINT_LOCKS = f"; SET LOCAL lock_timeout = {CHECKPOINT_LOCK_MS}"
 """Said with a call that deletes: the checkpoint that follows may wait a moment for a heartbeat to commit, but no longer
 than that, as the rows of the batch are locked meanwhile."""
 
+NOTHING_HELD = "ARRAY[]::pg_catalog.oid[]"
+
 _FIND = """
     SELECT c.oid AS part, p.oid AS function, pg_catalog.quote_ident(n.nspname) AS schema, p.proname AS name,
            p.xmin::text AS version, pg_catalog.pg_get_userbyid(c.relowner) AS owner, r.oid = c.relowner AS is_own,
@@ -107,23 +109,26 @@ class BatchFunction:
         moments: Sequence[tuple[datetime, str | None]],
         *,
         numbers: Sequence[int] = (),
-        places: Sequence[str | None] | str = (),
+        places: Sequence[str | None] = (),
         holding: Sequence[int] = (),
     ) -> str:
-        """A call as SQL; `moments` are cutoffs with their thresholds, `places` may be SQL that computes them.
-
-        Every argument has its exact type, so a function of the same name with others is never taken for this one.
-        """
-        arguments = (
-            f"{literal(operation)}::pg_catalog.text",
-            f"{self.part}::pg_catalog.oid",
-            _array([f"{stamp(cutoff.astimezone(UTC))}+00" for cutoff, _ in moments], "timestamptz"),
-            _array([threshold for _, threshold in moments], "text"),
-            _array([str(number) for number in numbers], "int8"),
-            places if isinstance(places, str) else _array(places, "text"),
-            _array([str(oid) for oid in holding], "oid"),
+        """A call as SQL; `moments` are cutoffs with their thresholds."""
+        return self.call_with(
+            operation,
+            moments=_array([moment(cutoff) for cutoff, _ in moments], "timestamptz"),
+            thresholds=_array([threshold for _, threshold in moments], "text"),
+            numbers=_array([str(number) for number in numbers], "int8"),
+            places=_array(places, "text"),
+            holding=_array([str(oid) for oid in holding], "oid"),
         )
-        return f"SELECT {self.name}({', '.join(arguments)})"
+
+    def call_with(
+        self, operation: str, *, moments: str, thresholds: str, numbers: str, places: str, holding: str = NOTHING_HELD
+    ) -> str:
+        """A call whose arguments are SQL. Every one has its exact type, so a function of the same name with others is
+        never taken for this one."""
+        first = f"{literal(operation)}::pg_catalog.text, {self.part}::pg_catalog.oid"
+        return f"SELECT {self.name}({first}, {moments}, {thresholds}, {numbers}, {places}, {holding})"
 
     @property
     def unsound(self) -> str:
@@ -149,6 +154,10 @@ class BatchFunction:
                 f" before 18 runs with the rights of the worker instead of {self.owner}'s",
                 hint=f"run a worker as {self.owner}, or make the trigger NOT DEFERRABLE",
             )
+
+
+def moment(cutoff: datetime) -> str:
+    return f"{stamp(cutoff.astimezone(UTC))}+00"
 
 
 def find(connection: Connection, name: TableName, expiry: str = "") -> BatchFunction | None:

@@ -124,8 +124,8 @@ class Seen:
 
 
 def marked(message: str) -> str:
-    """SQL that marks its transaction in a change stream."""
-    return f"pg_catalog.pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {literal(message)})"
+    """SQL that marks its transaction in a change stream; `message` is SQL, too."""
+    return f"pg_catalog.pg_logical_emit_message(true, {literal(MESSAGE_PREFIX)}, {message})"
 
 
 class InterruptibleDeleter(Deleter):
@@ -232,7 +232,7 @@ class PostgresDeleter(InterruptibleDeleter):
         limits = {"statement_timeout": str(self._work.statement_ms), "lock_timeout": str(lock_ms)}
         statements = [BEGIN, *under_origin, *set_locally(WORKING | limits | settings)]
         if self._work.message is not None:
-            statements.append(f"SELECT {marked(self._work.message)}")
+            statements.append(f"SELECT {marked(literal(self._work.message))}")
         return "; ".join([*statements, ""])
 
     def _close(self, connection: Connection, how: str) -> None:

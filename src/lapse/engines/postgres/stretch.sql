@@ -1,13 +1,13 @@
 DECLARE
-    lapse_until CONSTANT pg_catalog.timestamptz := pg_catalog.clock_timestamp()
-        OPERATOR(pg_catalog.+) '{milliseconds} milliseconds'::pg_catalog.interval;
-    lapse_end CONSTANT pg_catalog.int8 := {end};
-    lapse_limit CONSTANT pg_catalog.int8 := {limit};
-    lapse_most CONSTANT pg_catalog.int8 := {most};
-    lapse_idle CONSTANT pg_catalog.float8 := {idle};
-    lapse_block pg_catalog.int8 := {block};
-    lapse_line pg_catalog.int8 := {line};
-    lapse_blocks pg_catalog.int8 := {blocks};
+    -- Read before anything of the table's owner's runs.
+    lapse_in CONSTANT pg_catalog.jsonb := pg_catalog.current_setting('{channel}')::pg_catalog.jsonb;
+{arguments}    lapse_logged CONSTANT pg_catalog.float8 :=
+        extract(epoch FROM pg_catalog.current_setting('log_min_duration_statement')::pg_catalog.interval);
+    -- Not for so long that the server logs it as slow.
+    lapse_until CONSTANT pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (
+        '1 second'::pg_catalog.interval OPERATOR(pg_catalog.*)
+        CASE WHEN lapse_logged OPERATOR(pg_catalog.>) 0
+             THEN LEAST(lapse_seconds, 0.8::pg_catalog.float8 OPERATOR(pg_catalog.*) lapse_logged) ELSE lapse_seconds END);
     lapse_next pg_catalog.int8;
     lapse_fitting pg_catalog.int8;
     lapse_cursor pg_catalog.text;
@@ -15,10 +15,9 @@ DECLARE
     lapse_rows pg_catalog.int8;
     lapse_total pg_catalog.int8 := 0;
     lapse_windows pg_catalog.int8 := 0;
-    lapse_density pg_catalog.float8 := {density};
     lapse_at pg_catalog.tid;
     lapse_began pg_catalog.timestamptz;
-    lapse_seconds pg_catalog.float8;
+    lapse_took pg_catalog.float8;
     lapse_busy pg_catalog.float8 := 0;
     lapse_owed pg_catalog.float8 := 0;
     lapse_rested pg_catalog.float8 := 0;
@@ -58,28 +57,28 @@ BEGIN
         lapse_density := lapse_rows::pg_catalog.float8 OPERATOR(pg_catalog./) (lapse_next OPERATOR(pg_catalog.-) lapse_block);
         lapse_block := lapse_next;
         lapse_line := 0;
-        lapse_seconds := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
-        lapse_busy := lapse_busy OPERATOR(pg_catalog.+) lapse_seconds;
+        lapse_took := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
+        lapse_busy := lapse_busy OPERATOR(pg_catalog.+) lapse_took;
         IF lapse_rows OPERATOR(pg_catalog.>) 0 THEN
             lapse_total := lapse_total OPERATOR(pg_catalog.+) lapse_rows;
-            lapse_holds := pg_catalog.array_append(lapse_holds, lapse_seconds);
+            lapse_holds := pg_catalog.array_append(lapse_holds, lapse_took);
             COMMIT;
         END IF;
         lapse_blocks := GREATEST(lapse_fitting, 1);
         EXIT WHEN lapse_block OPERATOR(pg_catalog.>=) lapse_end;
-        lapse_owed := lapse_owed OPERATOR(pg_catalog.+) (lapse_idle OPERATOR(pg_catalog.*) lapse_seconds);
-        IF lapse_owed OPERATOR(pg_catalog.>=) {shortest} THEN
+        lapse_owed := lapse_owed OPERATOR(pg_catalog.+) (lapse_idle OPERATOR(pg_catalog.*) lapse_took);
+        IF lapse_owed OPERATOR(pg_catalog.>=) lapse_shortest THEN
             lapse_began := pg_catalog.clock_timestamp();
             -- Nothing is locked, and no transaction has a number.
             PERFORM pg_catalog.pg_sleep(lapse_owed);
-            lapse_seconds := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
-            lapse_rested := lapse_rested OPERATOR(pg_catalog.+) lapse_seconds;
-            lapse_owed := lapse_owed OPERATOR(pg_catalog.-) lapse_seconds;
+            lapse_took := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
+            lapse_rested := lapse_rested OPERATOR(pg_catalog.+) lapse_took;
+            lapse_owed := lapse_owed OPERATOR(pg_catalog.-) lapse_took;
         END IF;
         EXIT WHEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) lapse_until;
     END LOOP;
     ROLLBACK;
-    PERFORM pg_catalog.set_config('{report}', pg_catalog.jsonb_build_object(
+    PERFORM pg_catalog.set_config('{channel}', pg_catalog.jsonb_build_object(
         'block', lapse_block, 'line', lapse_line, 'windows', lapse_windows, 'density', lapse_density,
         'rows', lapse_total, 'busy', lapse_busy, 'rested', lapse_rested, 'holds', lapse_holds)::pg_catalog.text, false);
 END

@@ -9,6 +9,8 @@ with the worker's rights, and nothing of it is kept in the database.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,13 +19,20 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from lapse.engines.base import Stretch
-from lapse.engines.postgres.calling import CHECKPOINT_LOCK_MS
+from lapse.engines.postgres.calling import CHECKPOINT_LOCK_MS, moment
 from lapse.engines.postgres.delete import CHANCE_MS, WORKING, Work, marked
 from lapse.engines.postgres.names import SAFE_PATH, literal
 from lapse.engines.postgres.session import FOREIGN_CODE, send
 
-REPORT = "lapse.stretch"
-"""The session's setting in which a block says at its end what it has done, after all that triggers could say."""
+CHANNEL = "lapse.stretch"
+"""The session's setting that tells a block its arguments, and in which it says at its end what it has done, after all
+that triggers could say."""
+_ARGUMENT = """\
+    lapse_{name} pg_catalog.{kind} := (lapse_in OPERATOR(pg_catalog.->>) '{name}')::pg_catalog.{kind};
+"""
+_MOMENTS = "ARRAY[lapse_moment]::pg_catalog.timestamptz[]"
+_THRESHOLDS = "ARRAY[lapse_threshold]::pg_catalog.text[]"
+_NUMBERS = "ARRAY[lapse_limit, 0, lapse_job]::pg_catalog.int8[]"
 SHORTEST_REST_SECONDS = 0.001
 """What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
 _PLACES = (
@@ -68,44 +77,66 @@ def go(connection: Connection, work: Work, limit: int, within: Stretch, window: 
     """A statement in it may take `slowest_ms`. What was committed before an error, the catalog knows."""
     if not work.function.is_own:
         connection.info[FOREIGN_CODE] = True
+    arguments = _arguments(work, limit, within, window)
     # Of the block as a whole, so set before it, and for the session. The last rest is a batch's own time, stretched.
     lasts_ms = int(1000 * within.seconds + slowest_ms / within.share)
-    send(connection, f"SET statement_timeout = {lasts_ms}")
+    settings = {"statement_timeout": str(lasts_ms), CHANNEL: json.dumps(arguments)}
+    send(connection, f"SELECT {_set(settings, locally=False)}")
     try:
-        send(connection, _block(connection, work, limit, within, window))
-    except DBAPIError as error:
-        if not error.connection_invalidated:
-            send(connection, "RESET statement_timeout")
+        send(connection, _block(connection, work, within, arguments))
+    except BaseException:
+        if not connection.invalidated:
+            with suppress(DBAPIError):
+                send(connection, "RESET statement_timeout")
         raise
-    return Went(
-        **json.loads(send(connection, f"SELECT pg_catalog.current_setting('{REPORT}'); RESET statement_timeout"))
-    )
+    said = send(connection, f"SELECT pg_catalog.current_setting('{CHANNEL}'); RESET statement_timeout")
+    return Went(**json.loads(said))
 
 
-def _block(connection: Connection, work: Work, limit: int, within: Stretch, window: Window) -> str:
-    call = work.function.message("sweep", [(work.cutoff, work.threshold)], numbers=[limit, 0, work.job], places=_PLACES)
+def _arguments(work: Work, limit: int, within: Stretch, window: Window) -> dict[str, int | float | str | None]:
+    """Given as a setting, so that the text is the same for all stretches of a table: the server's statistics of
+    statements have one line for it, and not one for each."""
+    return asdict(window) | {
+        "seconds": within.seconds,
+        "idle": 1 / within.share - 1,
+        "shortest": SHORTEST_REST_SECONDS,
+        "limit": limit,
+        "job": work.job,
+        "moment": moment(work.cutoff),
+        "threshold": work.threshold,
+        "message": work.message,
+        **{f"saved_{name}": value for name, value in within.values.items()},
+    }
+
+
+def _block(
+    connection: Connection, work: Work, within: Stretch, arguments: Mapping[str, int | float | str | None]
+) -> str:
+    names = {name: f"lapse_saved_{name}" for name in within.values}
     settings = _set(WORKING | {"search_path": SAFE_PATH, "lock_timeout": str(CHANCE_MS)})
     text = _text().format(
-        **asdict(window),
-        milliseconds=int(1000 * within.seconds),
-        idle=repr(1 / within.share - 1),
-        shortest=SHORTEST_REST_SECONDS,
-        limit=limit,
-        settings=settings if work.message is None else f"{settings}, {marked(work.message)}",
+        channel=CHANNEL,
+        arguments="".join(_ARGUMENT.format(name=name, kind=_kind(value)) for name, value in arguments.items()),
+        settings=settings if work.message is None else f"{settings}, {marked('lapse_message')}",
         after=_set({"search_path": SAFE_PATH, "lock_timeout": str(CHECKPOINT_LOCK_MS)}),
-        call=call,
+        call=work.function.call_with(
+            "sweep", moments=_MOMENTS, thresholds=_THRESHOLDS, numbers=_NUMBERS, places=_PLACES
+        ),
         path=work.function.path(connection),
         checks="" if work.function.is_own else _CHECK.format(unsound=work.function.unsound),
-        saves=within.saves.format(cursor="lapse_cursor", rows="lapse_rows"),
-        report=REPORT,
+        saves=within.saves.format(cursor="lapse_cursor", rows="lapse_rows", **names),
     )
     return f"DO {literal(text)}"
 
 
-def _set(settings: dict[str, str]) -> str:
-    """For the transaction that is open."""
-    calls = (f"pg_catalog.set_config({literal(name)}, {literal(value)}, true)" for name, value in settings.items())
-    return ", ".join(calls)
+def _kind(value: object) -> str:
+    return {int: "int8", float: "float8"}.get(type(value), "text")
+
+
+def _set(settings: dict[str, str], *, locally: bool = True) -> str:
+    """For the transaction that is open, or for the session."""
+    given = ((literal(name), literal(value), str(locally).lower()) for name, value in settings.items())
+    return ", ".join(f"pg_catalog.set_config({', '.join(each)})" for each in given)
 
 
 @cache
