@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lapse.app import Lapse
 from lapse.engines.postgres import stretches
-from lapse.engines.postgres.blocks import BlockDeleter
+from lapse.engines.postgres.blocks import MAX_REFUSED, BlockDeleter
 from lapse.model.job import JobStatus
 from lapse.runner.controller import Controller
 from tests.conformance.harness import Harness
@@ -322,6 +322,15 @@ def test_a_trigger_that_takes_long_is_left_to_single_batches(h: Harness, client:
     )
     job = h.run_one()
     assert (job.counts.deleted, left(client)) == (ROWS, 0)
+
+
+def test_a_role_that_may_not_use_the_language_works_batch_by_batch(each_stage: Stage, watched: Watched) -> None:
+    _large(each_stage, "alice")
+    each_stage.sql("postgres", "REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC")
+    with Lapse(each_stage.url("keeper")) as worker:
+        (job,) = worker.run("alice.events").jobs
+    assert (job.counts.deleted, job.counts.skipped) == (ROWS - 1, 0)
+    assert watched.count == len(watched.errors) == MAX_REFUSED
 
 
 def test_an_archive_gets_every_row_once(h: Harness, client: psycopg.Connection) -> None:

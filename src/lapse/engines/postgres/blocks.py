@@ -25,6 +25,8 @@ SWEEP_SHARE = 0.8
 SWEEP_MIN_ROWS = 100
 """Below this, chance would exceed the limit too often."""
 SWEEP_MS = 200
+MAX_REFUSED = 3
+"""Stretches that ended with an error, other than by a lock, until the rest of a task goes batch by batch."""
 STANDBY_BLOCKS = 1 << 17
 """A standby may read so many blocks, a gigabyte, for one answer."""
 STANDBY_MS = 10_000
@@ -39,6 +41,7 @@ class BlockDeleter(PostgresDeleter):
         self._end = int(work.span.end or 0)
         self._until = self._end
         self._density: float | None = None
+        self._refused = 0
 
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:
         if self._work.reader is not None:
@@ -145,7 +148,7 @@ class BlockDeleter(PostgresDeleter):
         work = self._work
         if work.reader is not None or work.origin is not None or work.is_keyed:
             return False
-        return self._density is not None and not self._skip_locked_steps
+        return self._density is not None and not self._skip_locked_steps and self._refused < MAX_REFUSED
 
     def stretch(self, limit: int, within: Stretch) -> Batch | None:
         blocks = self._blocks_for(limit)
@@ -167,6 +170,7 @@ class BlockDeleter(PostgresDeleter):
                     self._skip_locked_steps = 1
                 else:
                     self._density = None
+                    self._refused += 1
                 raise Retryable(reason_of(error)) from error
         self._density = went.density if went.windows else None
         if went.windows:
