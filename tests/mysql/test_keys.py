@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 
 from lapse.engines.mysql.engine import MysqlEngine
 from lapse.errors import Unsupported
+from lapse.runner import atonce
 from tests.backends.mariadb import MariadbBackend, MariadbServer
 from tests.conformance.harness import Harness
 from tests.mysql.numbers import numbers
@@ -137,6 +138,8 @@ def test_a_table_without_a_key_is_refused_and_not_created(h: Harness, key: str) 
 
 def test_split_ranges_cover_every_key(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MysqlEngine, "features", replace(h.features, rows_per_task=20))
+    monkeypatch.setattr(atonce, "SMALL_ROWS", 0)
+    monkeypatch.setattr(atonce, "TABLE_ROWS", 0)
     for kind, value, is_cut in (
         ("BIGINT", "CAST(seq AS SIGNED) * 7 - 500", True),
         ("DATETIME", "'2024-02-28' + INTERVAL seq * 700 SECOND", True),

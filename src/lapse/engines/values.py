@@ -133,7 +133,8 @@ class Batch:
     work, which is what more rows make longer; for `read_seconds` before it rows were looked for. `noted` are the keys
     of the deleted rows, where they are to be recorded. `armed` is what the policy is armed with from now on, where
     that is told by rows, which the batch may have deleted. Of a stretch, `holds` are the seconds of each transaction
-    that deleted, and the server rested for `rested_seconds` in between.
+    that deleted, the server rested for `rested_seconds` in between, and sizes have come to `size` rows, for each of
+    which it takes `row_seconds`.
     """
 
     examined: int = 0
@@ -150,6 +151,8 @@ class Batch:
     armed: str | None = None
     holds: tuple[float, ...] = ()
     rested_seconds: float | None = None
+    size: int | None = None
+    row_seconds: float = 0.0
 
     @property
     def transactions(self) -> tuple[float, ...]:
@@ -161,13 +164,17 @@ class Batch:
 class Stretch:
     """Several batches in one message to the server, for about so many `seconds`.
 
-    The server is busy for no more than this `share` of them, and rests between two batches, with nothing locked.
-    `saves` is the SQL by which a batch saves the task's progress, with names in braces: of the `values`, which are
-    numbers, and of the `cursor` and the `rows` of the batch.
+    The server is busy for no more than this `share` of them, and rests between two batches, with nothing locked. It
+    fits the size of batches to `batch_seconds`, between `least` and `most` rows. `saves` is the SQL by which a batch
+    saves the task's progress, with names in braces: of the `values`, which are numbers, and of the `cursor` and the
+    `rows` of the batch.
     """
 
     seconds: float
     share: float
+    batch_seconds: float
+    least: int
+    most: int
     saves: str
     values: Mapping[str, int]
 

@@ -23,9 +23,6 @@ OUTLIER = 3.0
 says little of the next, and a server that has become slow shows it again."""
 
 
-FITTING = 2.0
-"""Statements fit while they take no more, and no less, than the target time by this factor."""
-
 MOST_STARVED = 0.95
 
 
@@ -47,14 +44,10 @@ class BatchSizer:
         self._rows = 0.0
         self._seconds = 0.0
         self._seen = 0
-        self._last = [0.0, 0.0]
 
     @property
-    def fits(self) -> bool:
-        """Would a statement of this size take about the target time, as the last two did?"""
-        is_long_enough = min(self._last) >= self.target_seconds / FITTING or self.size == self.ceiling
-        is_short_enough = max(self._last) <= self.target_seconds * FITTING or self.size <= min(MIN_ROWS, self.ceiling)
-        return self._seen > 1 and is_long_enough and is_short_enough
+    def floor(self) -> int:
+        return min(MIN_ROWS, self.ceiling)
 
     @classmethod
     def for_policy(
@@ -73,11 +66,7 @@ class BatchSizer:
 
     def record(self, rows: int, seconds: float) -> None:
         """Learn from a statement; a quick one that found much less than it might have was reading, not deleting."""
-        if rows <= 0 or (2 * rows < self.size and seconds <= self.target_seconds):
-            return
-        self._last = [self._last[-1], seconds]
-        if not self.adaptive:
-            self._seen += 1
+        if not self.adaptive or rows <= 0 or (2 * rows < self.size and seconds <= self.target_seconds):
             return
         if self._seen:
             expected = max(rows * self._seconds / self._rows, self.target_seconds)
@@ -90,6 +79,12 @@ class BatchSizer:
         if seconds < self.target_seconds / 5:
             growth = 4.0
         self._set(max(self.size // 2, min(wanted, int(self.size * growth) + 1)))
+
+    def adopt(self, size: int, row_seconds: float) -> None:
+        """What a server has come to that has fitted the size by itself."""
+        if row_seconds > 0:
+            self._rows, self._seconds, self._seen = float(size), size * row_seconds, self._seen + 1
+        self._set(size)
 
     def halve(self) -> None:
         self._set(self.size // 2, floor=1)

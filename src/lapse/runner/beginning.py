@@ -191,7 +191,8 @@ class JobMaker(Describer):
             self.keep_armed(stored, done.batch.armed or plan.target.armed)
         if physical.blocked is not None:
             self._tell_unblocked(job.table, physical, plan.cutoff)
-        self.listener.job_created(job)
+        # Listeners count what comes after it.
+        self.listener.job_created(replace(job, counts=Counts()))
         at_once.tell(done, job, str(stored.table) if stored.policy.label_metrics else None)
         if not job.status.is_active:
             self.announce_end(job)

@@ -199,17 +199,25 @@ class TaskRunner:
             if shares:
                 busy = served_seconds(busy, seconds, starved_seconds() - starved)
             self._sizer.record(batch.selected, busy)
-        elif batch.holds:
-            self._sizer.record(batch.selected // len(batch.holds), busy / len(batch.holds))
+        elif batch.size is not None:
+            self._sizer.adopt(batch.size, batch.row_seconds)
         return self._after(batch, seconds - (batch.rested_seconds or 0.0), deleter)
 
     def _stretch(self, deleter: Deleter, limit: int) -> Batch | None:
         """As many batches as the server makes by itself for a while; None where they go one by one."""
-        if not (deleter.stretches and self._sizer.fits) or self._deletes or self._selects or self._before_isolating:
+        if not deleter.stretches or self._deletes or self._selects or self._before_isolating:
             return None
         share, reason = self._controller.share(urgent=self.urgent, table=self.job.table)
         saves, values = stored_tasks.saving(self.task, self._progress, self._engine.catalog_schema)
-        within = Stretch(seconds=self._controller.pause(), share=share, saves=saves, values=values)
+        within = Stretch(
+            seconds=self._controller.pause(),
+            share=share,
+            batch_seconds=self._sizer.target_seconds,
+            least=self._sizer.floor,
+            most=self._sizer.ceiling if self._sizer.adaptive else limit,
+            saves=saves,
+            values=values,
+        )
         started = perf_counter()
         try:
             batch = deleter.stretch(limit, within)

@@ -145,36 +145,12 @@ def test_what_was_learned_still_obeys_the_bound() -> None:
     assert BatchSizer.for_policy(policy, settings(), TARGET, learned=9_000).size == 100
 
 
-@pytest.mark.parametrize(
-    ("rows_per_second", "last", "fits"),
-    [(100_000, 0.02, True), (100_000, 0.005, False), (100_000, 0.05, False), (100_000, 0.011, True)],
-)
-def test_a_size_fits_that_took_about_the_target_time(rows_per_second: int, last: float, fits: bool) -> None:
-    found = sizer(ceiling=50_000)
-    assert not found.fits
-    work(found, rows_per_second, 60)
-    assert found.fits
-    found.record(found.size, last)
-    assert found.fits is fits
-    # One that was slow by chance says little.
-    found.record(found.size, TARGET)
-    assert found.fits is fits
-    found.record(found.size, TARGET)
-    assert found.fits
-
-
-def test_a_size_that_can_not_change_fits() -> None:
-    smallest, largest, fixed = sizer(start=MIN_ROWS), sizer(start=500, ceiling=500), sizer(adaptive=False, ceiling=1000)
-    for _ in range(2):
-        smallest.record(MIN_ROWS, 1.0)
-        largest.record(500, TARGET / 100)
-        fixed.record(1000, TARGET / 100)
-    assert smallest.fits and largest.fits and fixed.fits
-
-
-def test_a_new_target_time_has_to_be_met_first() -> None:
+def test_what_a_server_has_fitted_is_gone_on_from() -> None:
     found = sizer()
-    work(found, 1_000_000, 60)
-    found.target_seconds = TARGET / 10
-    assert not found.fits
-    assert work(found, 1_000_000, 30) == pytest.approx(2_000, rel=0.1) and found.fits
+    found.adopt(5_000, TARGET / 5_000)
+    assert found.size == 5_000
+    # One that takes twice as long is one of several.
+    found.record(5_000, 2 * TARGET)
+    assert 3_000 < found.size < 5_000
+    found.adopt(1, 0.0)
+    assert found.size == MIN_ROWS

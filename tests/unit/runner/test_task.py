@@ -436,18 +436,13 @@ def test_a_task_whose_job_has_ended_is_fenced(rig: Rig) -> None:
 
 
 def with_stretches(rig: Rig, *long: Callable[[Stretch], Batch | None], script: Sequence[Step] = (DONE,)) -> TaskRunner:
-    """The first two batches go alone, and take the target time."""
-
-    def first(limit: int, checkpoint: Checkpoint) -> Batch:
-        fitting = replace(deleted(limit, "a"), busy_seconds=rig.controller.seconds_per_batch)
-        return rig.deleter.commit(fitting, checkpoint)
+    """Two batches go alone before."""
 
     def second(limit: int, checkpoint: Checkpoint) -> Batch:
         rig.deleter.long.extend(long)
-        fitting = replace(deleted(limit, "b"), busy_seconds=rig.controller.seconds_per_batch)
-        return rig.deleter.commit(fitting, checkpoint)
+        return rig.deleter.commit(deleted(limit, "b"), checkpoint)
 
-    return rig.runner(first, second, *script)
+    return rig.runner(deleted(50, "a"), second, *script)
 
 
 def test_what_a_server_did_in_a_stretch_is_counted_as_its_batches(rig: Rig) -> None:
@@ -458,7 +453,7 @@ def test_what_a_server_did_in_a_stretch_is_counted_as_its_batches(rig: Rig) -> N
         rig.advance(5.0)
         return Batch(
             examined=60, selected=30, deleted=30, cursor="f", locked_seconds=1.5, busy_seconds=1.5, read_seconds=0.5,
-            holds=(0.5, 0.25, 0.75), rested_seconds=3.0,
+            holds=(0.5, 0.25, 0.75), rested_seconds=3.0, size=300, row_seconds=0.001,
         )  # fmt: skip
 
     runner = with_stretches(rig, stretch)
@@ -466,8 +461,8 @@ def test_what_a_server_did_in_a_stretch_is_counted_as_its_batches(rig: Rig) -> N
     alone = sum(event.batch.deleted for event in rig.heard.batches[:2])
     counts = rig.counts(runner)
     assert (counts.selected, counts.deleted, counts.batches) == (alone + 30, alone + 30, 5)
-    # The server has rested, so the worker does not.
-    assert rig.waits == []
+    # The server has rested, so the worker does not, and it has fitted the size.
+    assert rig.waits == [] and rig.deleter.limits[-1] == 300
     assert runner.job.summary is not None
     assert (runner.job.summary.waits, runner.job.summary.waited_seconds) == ({"yield": 3.0}, 3.0)
     assert [event.seconds for event in rig.heard.batches] == [0.0, 0.0, 2.0, 0.0]
@@ -544,13 +539,4 @@ def test_rates_are_kept_batch_by_batch(rig: Rig, options: str) -> None:
         raise AssertionError("a stretch")
 
     runner = with_stretches(rig, never)
-    assert runner.run() is Outcome.FINISHED
-
-
-def test_sizes_that_do_not_fit_yet_go_one_by_one(rig: Rig) -> None:
-    def never(within: Stretch) -> Batch:
-        raise AssertionError("a stretch")
-
-    runner = rig.runner(deleted(100, "a"), deleted(100, "b"), DONE)
-    rig.deleter.long.append(never)
     assert runner.run() is Outcome.FINISHED

@@ -188,6 +188,8 @@ class BlockDeleter(PostgresDeleter):
             read_seconds=went.busy - locked,
             holds=tuple(went.holds),
             rested_seconds=went.rested,
+            size=went.size,
+            row_seconds=went.row_seconds,
         )
 
     def go_on(self, cursor: str | None) -> None:

@@ -9,7 +9,9 @@ DECLARE
         CASE WHEN lapse_logged OPERATOR(pg_catalog.>) 0
              THEN LEAST(lapse_seconds, 0.8::pg_catalog.float8 OPERATOR(pg_catalog.*) lapse_logged) ELSE lapse_seconds END);
     lapse_next pg_catalog.int8;
-    lapse_fitting pg_catalog.int8;
+    lapse_some pg_catalog.float8 := 0;
+    lapse_for pg_catalog.float8 := 0;
+    lapse_growth pg_catalog.float8;
     lapse_cursor pg_catalog.text;
     lapse_seen pg_catalog.jsonb;
     lapse_rows pg_catalog.int8;
@@ -33,13 +35,10 @@ BEGIN
         {call} INTO STRICT lapse_seen FROM {path};
         PERFORM {after};
 {checks}        lapse_rows := (lapse_seen OPERATOR(pg_catalog.->>) 'deleted')::pg_catalog.int8;
-        -- Windows that hold about four fifths of the limit, as the last one had it.
-        lapse_fitting := LEAST(lapse_most, pg_catalog.div(
-            4 OPERATOR(pg_catalog.*) lapse_limit OPERATOR(pg_catalog.*) (lapse_next OPERATOR(pg_catalog.-) lapse_block),
-            5 OPERATOR(pg_catalog.*) GREATEST(lapse_rows, 1)::pg_catalog.numeric))::pg_catalog.int8;
+        lapse_density := lapse_rows::pg_catalog.float8 OPERATOR(pg_catalog./) (lapse_next OPERATOR(pg_catalog.-) lapse_block);
         IF lapse_rows OPERATOR(pg_catalog.>) lapse_limit THEN
-            EXIT WHEN lapse_fitting OPERATOR(pg_catalog.<) 1;
-            lapse_blocks := lapse_fitting;
+            lapse_blocks := {fitting};
+            EXIT WHEN lapse_blocks OPERATOR(pg_catalog.<) 1;
             CONTINUE;
         END IF;
         IF lapse_rows OPERATOR(pg_catalog.>) 0 THEN
@@ -54,7 +53,6 @@ BEGIN
             END IF;
         END IF;
         lapse_windows := lapse_windows OPERATOR(pg_catalog.+) 1;
-        lapse_density := lapse_rows::pg_catalog.float8 OPERATOR(pg_catalog./) (lapse_next OPERATOR(pg_catalog.-) lapse_block);
         lapse_block := lapse_next;
         lapse_line := 0;
         lapse_took := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
@@ -64,7 +62,18 @@ BEGIN
             lapse_holds := pg_catalog.array_append(lapse_holds, lapse_took);
             COMMIT;
         END IF;
-        lapse_blocks := GREATEST(lapse_fitting, 1);
+        -- A quick one that found little was reading, not deleting.
+        IF 2 OPERATOR(pg_catalog.*) lapse_rows OPERATOR(pg_catalog.>=) lapse_limit OR lapse_took OPERATOR(pg_catalog.>) lapse_target THEN
+            lapse_some := ({weight} OPERATOR(pg_catalog.*) lapse_some) OPERATOR(pg_catalog.+) lapse_rows;
+            lapse_for := ({weight} OPERATOR(pg_catalog.*) lapse_for) OPERATOR(pg_catalog.+) lapse_took;
+            lapse_growth := CASE WHEN 5 OPERATOR(pg_catalog.*) lapse_took OPERATOR(pg_catalog.<) lapse_target THEN 4
+                                 WHEN 2 OPERATOR(pg_catalog.*) lapse_took OPERATOR(pg_catalog.<) lapse_target THEN 2
+                                 ELSE 1.2 END;
+            lapse_limit := GREATEST(lapse_least, LEAST(lapse_ceiling,
+                (lapse_target OPERATOR(pg_catalog.*) lapse_some OPERATOR(pg_catalog./) lapse_for)::pg_catalog.int8,
+                (lapse_growth OPERATOR(pg_catalog.*) lapse_limit)::pg_catalog.int8));
+        END IF;
+        lapse_blocks := GREATEST({fitting}, 1);
         EXIT WHEN lapse_block OPERATOR(pg_catalog.>=) lapse_end;
         lapse_owed := lapse_owed OPERATOR(pg_catalog.+) (lapse_idle OPERATOR(pg_catalog.*) lapse_took);
         IF lapse_owed OPERATOR(pg_catalog.>=) lapse_shortest THEN
@@ -80,5 +89,6 @@ BEGIN
     ROLLBACK;
     PERFORM pg_catalog.set_config('{channel}', pg_catalog.jsonb_build_object(
         'block', lapse_block, 'line', lapse_line, 'windows', lapse_windows, 'density', lapse_density,
-        'rows', lapse_total, 'busy', lapse_busy, 'rested', lapse_rested, 'holds', lapse_holds)::pg_catalog.text, false);
+        'rows', lapse_total, 'busy', lapse_busy, 'rested', lapse_rested, 'holds', lapse_holds, 'size', lapse_limit,
+        'row_seconds', coalesce(lapse_for OPERATOR(pg_catalog./) nullif(lapse_some, 0), 0))::pg_catalog.text, false);
 END

@@ -24,6 +24,8 @@ from lapse.engines.postgres.delete import CHANCE_MS, WORKING, Work, marked
 from lapse.engines.postgres.names import SAFE_PATH, literal
 from lapse.engines.postgres.session import FOREIGN_CODE, send
 
+WEIGHT = 0.75
+"""Share of what earlier batches took that stays in the average by which the size is fitted."""
 CHANNEL = "lapse.stretch"
 """The session's setting that tells a block its arguments, and in which it says at its end what it has done, after all
 that triggers could say."""
@@ -32,6 +34,11 @@ _ARGUMENT = """\
 """
 _MOMENTS = "ARRAY[lapse_moment]::pg_catalog.timestamptz[]"
 _THRESHOLDS = "ARRAY[lapse_threshold]::pg_catalog.text[]"
+_FITTING = (
+    "LEAST(lapse_most, pg_catalog.floor(0.8::pg_catalog.float8 OPERATOR(pg_catalog.*) lapse_limit"
+    " OPERATOR(pg_catalog./) GREATEST(lapse_density, 1e-9)))::pg_catalog.int8"
+)
+"""How many blocks probably hold four fifths of the limit, as dense as the last window was."""
 _NUMBERS = "ARRAY[lapse_limit, 0, lapse_job]::pg_catalog.int8[]"
 SHORTEST_REST_SECONDS = 0.001
 """What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
@@ -71,6 +78,8 @@ class Went:
     busy: float
     rested: float
     holds: list[float]
+    size: int
+    row_seconds: float
 
 
 def go(connection: Connection, work: Work, limit: int, within: Stretch, window: Window, *, slowest_ms: int) -> Went:
@@ -101,6 +110,9 @@ def _arguments(work: Work, limit: int, within: Stretch, window: Window) -> dict[
         "idle": 1 / within.share - 1,
         "shortest": SHORTEST_REST_SECONDS,
         "limit": limit,
+        "least": min(limit, within.least),
+        "ceiling": max(limit, within.most) if within.most > limit else limit,
+        "target": within.batch_seconds,
         "job": work.job,
         "moment": moment(work.cutoff),
         "threshold": work.threshold,
@@ -123,6 +135,8 @@ def _block(
             "sweep", moments=_MOMENTS, thresholds=_THRESHOLDS, numbers=_NUMBERS, places=_PLACES
         ),
         path=work.function.path(connection),
+        fitting=_FITTING,
+        weight=f"{WEIGHT}::pg_catalog.float8",
         checks="" if work.function.is_own else _CHECK.format(unsound=work.function.unsound),
         saves=within.saves.format(cursor="lapse_cursor", rows="lapse_rows", **names),
     )
