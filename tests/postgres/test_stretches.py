@@ -183,12 +183,19 @@ def test_a_server_that_logs_slow_statements_logs_no_stretch(h: Harness, client: 
 
 
 def test_rows_that_lie_closer_than_before_are_no_larger_batch(h: Harness, client: psycopg.Connection) -> None:
-    fill(h, expired="n % 10 = 0 OR n > 3000")
+    fill(h, expired="n % 10 = 0 OR n BETWEEN 3000 AND 5000")
     watch_sizes(client)
     with messages(h) as seen:
         job = h.run_one()
-    assert job.counts.deleted == 3_300 and left(client) == 2_700
+    assert job.counts.deleted == 2_400 and left(client) == ROWS - 2_400
     assert blocks(seen) and max(rows for rows, _ in sizes(client)) <= LIMIT
+
+
+def test_where_few_rows_have_expired_batches_go_one_by_one(h: Harness) -> None:
+    fill(h, expired="n % 30 = 0")
+    with messages(h) as seen:
+        assert h.run_one().counts.deleted == ROWS // 30
+    assert not blocks(seen)
 
 
 def test_a_row_that_is_locked_is_skipped_and_everything_else_goes(h: Harness, client: psycopg.Connection) -> None:

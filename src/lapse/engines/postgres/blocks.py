@@ -25,6 +25,8 @@ SWEEP_SHARE = 0.8
 SWEEP_MIN_ROWS = 100
 """Below this, chance would exceed the limit too often."""
 SWEEP_MS = 200
+SPARSE_ROWS = 20
+"""Where fewer than one row of so many has expired, batches go one by one."""
 MAX_REFUSED = 3
 """Stretches that ended with an error, other than by a lock, until the rest of a task goes batch by batch."""
 STANDBY_BLOCKS = 1 << 17
@@ -143,12 +145,19 @@ class BlockDeleter(PostgresDeleter):
 
     @property
     def stretches(self) -> bool:  # type: ignore[override]
-        """Not where each batch takes more than its function, where locks were met, and while nothing is known of how
-        many rows of a block expire."""
+        """Not where each batch takes more than its function, where locks were met, where few rows have expired, and
+        while nothing is known of how many."""
         work = self._work
         if work.reader is not None or work.origin is not None or work.is_keyed:
             return False
-        return self._density is not None and not self._skip_locked_steps and self._refused < MAX_REFUSED
+        is_dense = self._density is not None and self._density >= self._sparse
+        return is_dense and not self._skip_locked_steps and self._refused < MAX_REFUSED
+
+    @property
+    def _sparse(self) -> float:
+        """Below so many expired rows in a block a window would be so wide that, where it is denser than the last, its
+        statement takes too long; only a single one is stopped in time."""
+        return self._work.rows_per_block / SPARSE_ROWS
 
     def stretch(self, limit: int, within: Stretch) -> Batch | None:
         blocks = self._blocks_for(limit)
@@ -156,7 +165,13 @@ class BlockDeleter(PostgresDeleter):
             return None
         (block, line), most = self._position, self._blocks
         window = stretches.Window(
-            block=block, line=line, blocks=blocks, most=most, end=self._end, density=self._density or 0.0
+            block=block,
+            line=line,
+            blocks=blocks,
+            most=most,
+            end=self._end,
+            density=self._density or 0.0,
+            sparse=self._sparse,
         )
         with self._work.connect() as connection, self.watched(connection):
             if connection.info.get(POOLED):

@@ -74,12 +74,12 @@ BEGIN
                 (lapse_growth OPERATOR(pg_catalog.*) lapse_limit)::pg_catalog.int8));
         END IF;
         lapse_blocks := GREATEST({fitting}, 1);
-        EXIT WHEN lapse_block OPERATOR(pg_catalog.>=) lapse_end;
+        EXIT WHEN lapse_block OPERATOR(pg_catalog.>=) lapse_end OR lapse_density OPERATOR(pg_catalog.<) lapse_sparse;
         lapse_owed := lapse_owed OPERATOR(pg_catalog.+) (lapse_idle OPERATOR(pg_catalog.*) lapse_took);
         IF lapse_owed OPERATOR(pg_catalog.>=) lapse_shortest THEN
             lapse_began := pg_catalog.clock_timestamp();
             -- Nothing is locked, and no transaction has a number.
-            PERFORM pg_catalog.pg_sleep(lapse_owed);
+            PERFORM pg_catalog.pg_sleep(LEAST(lapse_owed, lapse_longest));
             lapse_took := extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) lapse_began)::pg_catalog.float8;
             lapse_rested := lapse_rested OPERATOR(pg_catalog.+) lapse_took;
             lapse_owed := lapse_owed OPERATOR(pg_catalog.-) lapse_took;

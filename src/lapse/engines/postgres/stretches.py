@@ -42,6 +42,7 @@ _FITTING = (
 _NUMBERS = "ARRAY[lapse_limit, 0, lapse_job]::pg_catalog.int8[]"
 SHORTEST_REST_SECONDS = 0.001
 """What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
+LONGEST_REST_SECONDS = 0.5
 _PLACES = (
     "ARRAY[pg_catalog.concat('(', lapse_block, ',', lapse_line, ')'), pg_catalog.concat('(', lapse_next, ',0)')]"
     "::pg_catalog.text[]"
@@ -56,7 +57,7 @@ _CHECK = """\
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """Where a stretch begins, at a line of a block: with so many `blocks`, never with more than `most`, up to `end`.
-    `density` is how many rows of a block are thought to have expired."""
+    `density` is how many rows of a block are thought to have expired; it ends where those are fewer than `sparse`."""
 
     block: int
     line: int
@@ -64,6 +65,7 @@ class Window:
     most: int
     end: int
     density: float
+    sparse: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +89,8 @@ def go(connection: Connection, work: Work, limit: int, within: Stretch, window: 
     if not work.function.is_own:
         connection.info[FOREIGN_CODE] = True
     arguments = _arguments(work, limit, within, window)
-    # Of the block as a whole, so set before it, and for the session. The last rest is a batch's own time, stretched.
-    lasts_ms = int(1000 * within.seconds + slowest_ms / within.share)
+    # Of the block as a whole, so set before it, and for the session.
+    lasts_ms = int(1000 * (within.seconds + LONGEST_REST_SECONDS)) + slowest_ms
     settings = {"statement_timeout": str(lasts_ms), CHANNEL: json.dumps(arguments)}
     send(connection, f"SELECT {_set(settings, locally=False)}")
     try:
@@ -109,9 +111,10 @@ def _arguments(work: Work, limit: int, within: Stretch, window: Window) -> dict[
         "seconds": within.seconds,
         "idle": 1 / within.share - 1,
         "shortest": SHORTEST_REST_SECONDS,
+        "longest": LONGEST_REST_SECONDS,
         "limit": limit,
-        "least": min(limit, within.least),
-        "ceiling": max(limit, within.most) if within.most > limit else limit,
+        "least": within.least,
+        "ceiling": within.most,
         "target": within.batch_seconds,
         "job": work.job,
         "moment": moment(work.cutoff),
