@@ -67,8 +67,10 @@ class Deleter(ABC):
     is_steady = False
     """Does no row take far longer to delete than others do, or does the database stop a statement that takes long?"""
 
-    stretches = False
-    """Can the server make several batches of this range by itself?"""
+    @property
+    def stretches(self) -> bool:
+        """Can the server make the next batches of this range by itself?"""
+        return False
 
     @abstractmethod
     def step(self, limit: int, checkpoint: Checkpoint) -> Batch:

@@ -97,7 +97,7 @@ class ScriptedDeleter(Deleter):
         return self.commit(step, checkpoint) if isinstance(step, Batch) else step(limit, checkpoint)
 
     @property
-    def stretches(self) -> bool:  # type: ignore[override]
+    def stretches(self) -> bool:
         return bool(self.long)
 
     def stretch(self, limit: int, within: Stretch) -> Batch | None:

@@ -144,7 +144,7 @@ class BlockDeleter(PostgresDeleter):
         return replace(batch, locked_seconds=seconds)
 
     @property
-    def stretches(self) -> bool:  # type: ignore[override]
+    def stretches(self) -> bool:
         """Not where each batch takes more than its function, where locks were met, where few rows have expired, and
         while nothing is known of how many."""
         work = self._work
