@@ -243,6 +243,18 @@ def test_no_row_goes_after_a_hold_was_placed(h: Harness, client: psycopg.Connect
 
 
 @pytest.mark.usefixtures("slowly")
+def test_no_row_goes_after_its_policy_gave_it_longer(each: Harness) -> None:
+    fill(each)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(each.url, autocommit=True) as client:
+        run = pool.submit(each.db.run, "events")
+        until(lambda: is_under_way(client))
+        each.sql("ALTER TABLE events TTL = ts + INTERVAL 1 YEAR")
+        rows = left(client)
+        run.result(PATIENCE_SECONDS)
+        assert left(client) == rows > 0
+
+
+@pytest.mark.usefixtures("slowly")
 @pytest.mark.parametrize(
     "change",
     [
@@ -338,6 +350,21 @@ def test_a_role_that_may_not_use_the_language_works_batch_by_batch(each_stage: S
         (job,) = worker.run("alice.events").jobs
     assert (job.counts.deleted, job.counts.skipped) == (ROWS - 1, 0)
     assert watched.count == len(watched.errors) == MAX_REFUSED
+
+
+def test_names_may_be_anything(h: Harness, client: psycopg.Connection, watched: Watched) -> None:
+    schema, name, column = '"we""ird {x} %s"', '''"t'; -- {0}"''', '"ts {y} %(z)s"'
+    client.execute(f"CREATE SCHEMA {schema}")
+    h.sql(f"CREATE TABLE {schema}.{name} (id BIGINT PRIMARY KEY, {column} TIMESTAMPTZ, pad TEXT)")
+    h.sql(f"ALTER TABLE {schema}.{name} TTL = {column} + INTERVAL 1 DAY")
+    h.sql(f"ALTER TABLE {schema}.{name} SET (ttl_guard = 'off', ttl_delete_batch_size = {LIMIT})")
+    h.sql(
+        f"INSERT INTO {schema}.{name} SELECT n, {h.at()}::timestamptz - n % 2 * INTERVAL '9 days', repeat('x', 100)"
+        f" FROM generate_series(1, {ROWS}) n"
+    )
+    (job,) = h.db.run(None).jobs
+    assert job.counts.deleted == ROWS // 2 and watched.count and not watched.errors
+    assert client.execute(f"SELECT count(*), min(id % 2) FROM {schema}.{name}").fetchall() == [(ROWS // 2, 0)]
 
 
 def test_an_archive_gets_every_row_once(h: Harness, client: psycopg.Connection) -> None:
