@@ -205,7 +205,7 @@ class TaskRunner:
 
     def _stretch(self, deleter: Deleter, limit: int) -> Batch | None:
         """As many batches as the server makes by itself for a while; None where they go one by one."""
-        if not deleter.stretches or self._deletes or self._selects or self._before_isolating:
+        if not deleter.stretches or self._deletes or self._selects or self._before_isolating or self._retries:
             return None
         share, reason = self._controller.share(urgent=self.urgent, table=self.job.table)
         saves, values = stored_tasks.saving(self.task, self._progress, self._engine.catalog_schema)
@@ -222,28 +222,33 @@ class TaskRunner:
         try:
             batch = deleter.stretch(limit, within)
         except Retryable:
-            batch = self._done_unseen((perf_counter() - started) * share, (perf_counter() - started) * (1 - share))
+            seconds = perf_counter() - started
+            batch = self._done_unseen(worked=seconds * share, rested=seconds * (1 - share))
+            if batch is None:
+                return None
             deleter.go_on(batch.cursor)
         if batch is not None and batch.rested_seconds:
             self._listener.waiting(self.job, batch.rested_seconds, reason, Cause.YIELD)
             self._waited(batch.rested_seconds, reason, Cause.YIELD)
         return batch
 
-    def _done_unseen(self, worked: float, rested: float) -> Batch:
-        """What a stretch did before it ended early, with its times as they probably were."""
+    def _done_unseen(self, *, worked: float, rested: float) -> Batch | None:
+        """What a stretch did before it ended early, with its times as they probably were. Where it did nothing this
+        task may be further than what it saved last."""
         with self._catalog.reading() as connection:
             now = stored_tasks.progress_of(connection, self.task.id)
         before = self._progress.counts
         rows, count = now.counts.deleted - before.deleted, now.counts.batches - before.batches
+        if not count:
+            return None
         return Batch(
             examined=rows,
             selected=rows,
             deleted=rows,
-            # Where nothing was committed, this task may be further than what it saved last.
-            cursor=now.cursor if count else self._progress.cursor,
+            cursor=now.cursor,
             locked_seconds=worked,
             busy_seconds=worked,
-            holds=(worked / count,) * count if count else (),
+            holds=(worked / count,) * count,
             rested_seconds=rested,
         )
 

@@ -502,7 +502,20 @@ def test_where_a_stretch_did_nothing_the_task_stays_where_it_is(rig: Rig) -> Non
     scanned = without_checkpoint(Batch(examined=10, cursor="far"))
     runner = with_stretches(rig, lambda within: None, met, script=(scanned, deleted(3, "z"), DONE))
     assert runner.run() is Outcome.FINISHED
-    assert rig.deleter.gone_on == ["far"]
+    assert rig.deleter.gone_on == []
+    assert [event.batch.cursor for event in rig.heard.batches][-3:] == ["far", "z", None]
+
+
+def test_a_table_that_is_locked_for_long_is_given_back_whatever_stretches_it_could_make(rig: Rig) -> None:
+    def met(within: Stretch) -> Batch:
+        raise Locked("the table is locked")
+
+    locked = [Locked("the table is locked")] * (MAX_RETRIES + 1)
+    runner = with_stretches(rig, *[met] * len(locked), script=locked)
+    with pytest.raises(Locked):
+        runner.run()
+    # The waits become longer, and while it is locked no stretch is tried again.
+    assert rig.waits[-1] > rig.waits[0] and len(rig.deleter.long) == MAX_RETRIES
 
 
 def test_a_stretch_that_was_interrupted_is_given_back_as_it_stands(rig: Rig) -> None:
