@@ -18,15 +18,7 @@ from lapse.catalog.policies import StoredPolicy
 from lapse.catalog.tasks import Progress
 from lapse.clock import starved_seconds
 from lapse.engines.base import Batch, Deleter, Stretch, Target
-from lapse.errors import (
-    Fenced,
-    Interrupted,
-    LapseError,
-    Locked,
-    Retryable,
-    RowUndeletable,
-    TooSlow,
-)
+from lapse.errors import Fenced, Interrupted, LapseError, Locked, Retryable, RowUndeletable, TooSlow
 from lapse.model.job import Counts, Job, PathKind, Task
 from lapse.model.ledger_keys import Noted
 from lapse.model.settings import Settings

@@ -172,6 +172,7 @@ class BlockDeleter(PostgresDeleter):
             end=self._end,
             density=self._density or 0.0,
             sparse=self._sparse,
+            fill=SWEEP_SHARE,
         )
         with self._work.connect() as connection, self.watched(connection):
             if connection.info.get(POOLED):

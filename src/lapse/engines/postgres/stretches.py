@@ -25,7 +25,8 @@ from lapse.engines.postgres.names import SAFE_PATH, literal
 from lapse.engines.postgres.session import FOREIGN_CODE, send
 
 WEIGHT = 0.75
-"""Share of what earlier batches took that stays in the average by which the size is fitted."""
+"""Share of what earlier batches took that stays in the average by which the size is fitted: as `runner.batching` has
+it for batches that go one by one, and so are the steps by which the size may grow."""
 CHANNEL = "lapse.stretch"
 """The session's setting that tells a block its arguments, and in which it says at its end what it has done, after all
 that triggers could say."""
@@ -35,10 +36,10 @@ _ARGUMENT = """\
 _MOMENTS = "ARRAY[lapse_moment]::pg_catalog.timestamptz[]"
 _THRESHOLDS = "ARRAY[lapse_threshold]::pg_catalog.text[]"
 _FITTING = (
-    "LEAST(lapse_most, pg_catalog.floor(0.8::pg_catalog.float8 OPERATOR(pg_catalog.*) lapse_limit"
+    "LEAST(lapse_most, pg_catalog.floor(lapse_fill OPERATOR(pg_catalog.*) lapse_limit"
     " OPERATOR(pg_catalog./) GREATEST(lapse_density, 1e-9)))::pg_catalog.int8"
 )
-"""How many blocks probably hold four fifths of the limit, as dense as the last window was."""
+"""How many blocks probably hold that share of the limit, as dense as the last window was."""
 _NUMBERS = "ARRAY[lapse_limit, 0, lapse_job]::pg_catalog.int8[]"
 SHORTEST_REST_SECONDS = 0.001
 """What is owed of a rest adds up until then: the server's own sleep counts in milliseconds."""
@@ -56,7 +57,8 @@ _CHECK = """\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """Where a stretch begins, at a line of a block: with so many `blocks`, never with more than `most`, up to `end`.
+    """Where a stretch begins, at a line of a block: with so many `blocks`, never with more than `most`, up to `end`;
+    later ones aim at finding the share `fill` of the limit.
     `density` is how many rows of a block are thought to have expired; it ends where those are fewer than `sparse`."""
 
     block: int
@@ -66,6 +68,7 @@ class Window:
     end: int
     density: float
     sparse: float
+    fill: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
