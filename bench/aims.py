@@ -50,9 +50,9 @@ def _speed(engine: str, key: str, than: str) -> Callable[[Records], float | None
     return measured
 
 
-def _faster(engine: str, part: str, ours: str, than: str) -> Callable[[Records], float | None]:
+def _faster(engine: str, part: str, ours: str, than: str, **shape: object) -> Callable[[Records], float | None]:
     def measured(records: Records) -> float | None:
-        rows = _rows(records, engine, part)
+        rows = _rows(records, engine, part, **shape)
         return rows[than]["seconds"] / rows[ours]["seconds"] if rows.keys() >= {than, ours} else None
 
     return measured
@@ -138,6 +138,18 @@ AIMS = (
     _at_least("TiDB, Lapse's own job: speed of TiDB's own TTL", 2.0, _faster("tidb", "native", OWN, NATIVE)),
     _at_least("SQLite: speed of one DELETE", 0.9, _speed("sqlite", "bigint", BASELINE)),
     _at_most("SQLite: the write lock is held, p95", 15, _hold("sqlite", "bigint"), "ms"),
+    *(
+        _at_least(
+            f"{NAMES[engine]}, 10,000,000 rows, the oldest hundredth expired, {words}: speed of one DELETE",
+            0.5,
+            _faster(engine, "full", "Lapse", BASELINE, **{index: True}),
+        )
+        for engine, index, words in (
+            ("postgres", "expiry_index", "index"),
+            ("postgres", "brin", "BRIN index"),
+            ("mariadb", "expiry_index", "index"),
+        )
+    ),
     *(
         _at_most(f"{name}: a run that finds nothing, time of a `count(*)`", 1.2, _idle(engine))
         for engine, name in NAMES.items()

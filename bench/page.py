@@ -110,6 +110,10 @@ def _stock(engine: str, measured: Row) -> str:
     return _against(measured, "stock", LOOP, "of the references' loop")
 
 
+def _full(engine: str, measured: Row) -> str:
+    return _against(measured, "full", LOOP, "of the references' loop")
+
+
 def _native(engine: str, measured: Row) -> str:
     return _against(measured, "native", NATIVE, "of TiDB's own TTL")
 
@@ -399,6 +403,7 @@ RENDERERS = {
     "archive": _archive,
     "stock": _stock,
     "stock-foreground": _stock_foreground,
+    "full": _full,
     "busy": _busy,
     "native": _native,
 }

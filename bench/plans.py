@@ -17,6 +17,7 @@ THREE = (*STANDARD[:2], LAPSE)
 STOCK_WAYS = (*STANDARD, LAPSE, FAST)
 STOCK_ROWS = 1_000_000
 """Twice what a stock server keeps in memory."""
+FULL_ROWS = 10_000_000
 LOOPS = Contender(name="references' loop, 4 clients", run=timed(references_loops(4)))
 
 
@@ -44,7 +45,7 @@ class Size:
     slow_rivals: bool = False
 
 
-QUICK = Size(
+SIZE = Size(
     rows=200_000,
     axis_rows=50_000,
     growing=(50_000, 100_000, 200_000),
@@ -53,17 +54,6 @@ QUICK = Size(
     kv_rows=20_000,
     rounds=3,
 )
-FULL = Size(
-    rows=10_000_000,
-    axis_rows=1_000_000,
-    growing=(100_000, 1_000_000, 10_000_000),
-    idle_rows=10_000_000,
-    foreground_rows=2_000_000,
-    kv_rows=100_000,
-    rounds=3,
-    slow_rivals=True,
-)
-SIZES = {"quick": QUICK, "full": FULL}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +83,15 @@ def design(engine: str, size: Size) -> Design:
         growing=_growing(size),
         missing=tuple(missing),
     )
+
+
+def full(engine: str) -> Plan:
+    """What TiDB's proposal plans: a tenth of many rows has expired. And a log of as many, of which the oldest hundredth
+    has, with an index that tells where."""
+    base = Shape(rows=FULL_ROWS)
+    log = replace(base, expired_percent=1.0, scattered=False)
+    logs = [replace(log, expiry_index=True), *([replace(log, brin=True)] if engine == "postgres" else [])]
+    return {base: THREE, **dict.fromkeys(logs, (STANDARD[0], LAPSE))}
 
 
 def _everyone(engine: str, size: Size) -> tuple[list[Contender], list[str]]:
