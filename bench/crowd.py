@@ -29,6 +29,8 @@ SETTLE_SECONDS = 30.0
 IDLE_SECONDS = 30.0
 HOUR = timedelta(hours=1)
 HOURS = 3 * HOUR
+SOON = timedelta(seconds=3)
+"""Workers that are told a due time this long before know it when it comes, as they know that of `@hourly`."""
 PER_TABLE = f"one of {TABLES:,} small tables, one worker"
 FASTER = f"{WORKERS} workers, as fast as one"
 LEAF = f"a table of {LEAVES:,} leaves with rows to delete in one, of a plain table with those rows"
@@ -104,7 +106,8 @@ def _worked_off(db: Lapse, url: str, names: Sequence[str], workers: int) -> floa
     with _workers(url, workers):
         # Those that start take a moment; the tables fall due together when all of them are there.
         sleep(5.0)
-        _all_due(db, timedelta())
+        _all_due(db, SOON)
+        sleep(SOON.total_seconds())
         while True:
             sleep(0.5)
             with db.catalog.reading() as connection:

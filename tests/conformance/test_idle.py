@@ -15,6 +15,7 @@ from lapse.app import Lapse
 from lapse.catalog.policies import StoredPolicy
 from lapse.runner import scheduler as scheduling
 from lapse.runner.scheduler import Scheduler
+from lapse.runner.worker import TICK_SECONDS
 from tests.conformance.harness import Harness
 
 
@@ -106,6 +107,20 @@ def test_the_window_of_the_day_ends_idleness(h: Harness) -> None:
     assert scheduler.is_idle()
     h.advance(minutes=61)
     assert not scheduler.is_idle()
+
+
+def test_the_next_look_comes_when_a_table_falls_due(h: Harness) -> None:
+    many(h, 1)
+    settled(h)
+    now = h.clock.now()
+    h.advance(seconds=3599.6 - (now - now.replace(minute=0, second=0, microsecond=0)).total_seconds())
+    worker = h.db.worker()
+    pauses = [worker.look(lambda tick: None) for _ in range(3)]
+    assert all(0 < pause <= 0.4 for pause in pauses), pauses
+    # One that is due and cannot be run, as it is paused, is not waited for.
+    h.sql("ALTER TABLE t0 SET (ttl_pause = on)")
+    h.advance(seconds=1)
+    assert [worker.look(lambda tick: None) for _ in range(3)][1:] == [TICK_SECONDS] * 2
 
 
 def test_a_worker_that_was_idle_works_when_a_table_falls_due(h: Harness) -> None:

@@ -279,7 +279,7 @@ class Worker:
         """What is done every second: a round of the scheduler, unless nothing has changed since the last one.
 
         `on_round` is told of each, and then there may be tasks to claim. Returns the seconds until the
-        next look. Raises CatalogTooNew, and nothing else.
+        next look, which comes in the moment when a table falls due. Raises CatalogTooNew, and nothing else.
         """
         left_over = False
         try:
@@ -300,7 +300,7 @@ class Worker:
             self._exports.look()
             self._failures = 0
             self._outage.over()
-            return 0.0 if left_over else TICK_SECONDS
+            return 0.0 if left_over else self._until_next_look()
         except CatalogTooNew:
             raise
         except DatabaseUnavailable as error:
@@ -318,6 +318,11 @@ class Worker:
             log.exception("the scheduler met an error and tries again")
         self._failures += 1
         return min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
+
+    def _until_next_look(self) -> float:
+        due = self.seconds_until_due()
+        # A table that was due in the last round already is not waited for.
+        return due if 0 < due < TICK_SECONDS else TICK_SECONDS
 
     def _tell_requests(self) -> None:
         """Requests are looked for with the pulse, where that can be."""
