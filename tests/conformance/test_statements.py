@@ -15,7 +15,7 @@ from lapse.model.job import JobStatus
 from tests.conformance.harness import Harness
 
 MOST = {
-    "postgres": (20, 22, 8),
+    "postgres": (23, 25, 8),
     # It asks more about a table that was made, or a server that was started, a moment ago.
     "mysql": (42, 34, 9),
     # Its job has a task of its own, however small it is.
@@ -74,7 +74,7 @@ def _most(h: Harness) -> tuple[int, int, int]:
     if known is None:
         pytest.skip("counted on its sister")
     # What another role has made is checked before and after it has run.
-    foreign = 6 * (h.db is not h.owner)
+    foreign = 3 * (h.db is not h.owner)
     # One that takes longer than the supervisor waits is on record as a worker's, and takes itself off.
     most, most_of_nothing, taken = (each + foreign for each in known)
     return most + 3, most_of_nothing + 3, taken + 1
