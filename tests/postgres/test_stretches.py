@@ -11,18 +11,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from socket import SHUT_RDWR, socket
 from time import monotonic, sleep
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 
 from lapse.app import Lapse
+from lapse.catalog import tasks as stored_tasks
+from lapse.catalog.tasks import Progress
 from lapse.engines.postgres import stretches
 from lapse.engines.postgres.blocks import MAX_REFUSED, BlockDeleter
-from lapse.model.job import JobStatus
+from lapse.errors import DatabaseUnavailable
+from lapse.model.job import JobStatus, Task
 from lapse.runner.controller import Controller
 from tests.conformance.harness import Harness
 from tests.postgres.test_hostile import Stage, each_stage, table
@@ -406,6 +410,41 @@ def test_a_worker_that_is_killed_leaves_true_counts(h: Harness, client: psycopg.
     assert left(client) == 0
     (job,) = [job for job in h.db.history("events") if job.counts.deleted]
     assert job.counts.deleted == ROWS and job.counts.batches > 3
+
+
+def test_what_a_server_deletes_after_the_connection_is_lost_is_counted(
+    h: Harness, client: psycopg.Connection, slowly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not notice, and goes on while the worker gives its task back."""
+    fill(h)
+    sockets: list[int] = []
+    go, resign = stretches.go, stored_tasks.resign_task
+
+    def note(connection: Connection, *arguments: Any, **named: Any) -> stretches.Went:
+        sockets.append(connection.connection.driver_connection.fileno())  # type: ignore[union-attr]
+        return go(connection, *arguments, **named)
+
+    def resign_late(connection: Connection, lease: Task, progress: Progress) -> None:
+        with psycopg.connect(h.url, autocommit=True) as other:
+            deadline = monotonic() + 0.5
+            while not is_under_way(other, progress.counts.batches + 1) and monotonic() < deadline:
+                sleep(0.005)
+        resign(connection, lease, progress)
+
+    monkeypatch.setattr(stretches, "go", note)
+    monkeypatch.setattr(stored_tasks, "resign_task", resign_late)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(h.db.run, "events")
+        until(lambda: is_under_way(client))
+        with socket(fileno=os.dup(sockets[-1])) as lost:
+            lost.shutdown(SHUT_RDWR)
+        with pytest.raises(DatabaseUnavailable):
+            run.result(PATIENCE_SECONDS)
+    assert left(client) > 0
+    h.db.run("events")
+    assert left(client) == 0
+    (job,) = [job for job in h.db.history("events") if job.counts.deleted]
+    assert job.counts.deleted == ROWS
 
 
 # Of another role's table

@@ -279,8 +279,10 @@ def task_states(connection: Connection, job_ids: Collection[int]) -> dict[int, l
     return found
 
 
-def progress_of(connection: Connection, task_id: int) -> Progress:
-    row = connection.execute(select(task).where(task.c.task_id == task_id)).mappings().first()
+def progress_of(connection: Connection, task_id: int, *, locked: bool = False) -> Progress:
+    """`locked`: it stays so until the caller's transaction ends."""
+    query = select(task).where(task.c.task_id == task_id)
+    row = connection.execute(query.with_for_update() if locked else query).mappings().first()
     if row is None:
         raise Fenced(f"task {task_id} has ended")
     return Progress(

@@ -401,10 +401,14 @@ class TaskRunner:
         with suppress(Fenced):
             self._write(stored_tasks.resign_task)
 
+    @retried
     def _give_back(self, error: LapseError) -> None:
-        with suppress(Fenced):
-            self._progress = replace(self._committed(), last_error=error.message)
-            self._write(stored_tasks.resign_task)
+        # A server that has not noticed that its client is gone may save more progress until it is locked.
+        with suppress(Fenced), self._catalog.writing(durable=False) as connection:
+            found = stored_tasks.progress_of(connection, self.task.id, locked=True)
+            self._progress = replace(found, last_error=error.message)
+            self._spend()
+            stored_tasks.resign_task(connection, self.task, self._progress)
 
     def _committed(self) -> Progress:
         """What counts, at the start and after a failure: a commit whose answer was lost may have happened."""
