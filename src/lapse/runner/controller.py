@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import isfinite
 from threading import Event, Lock
 from time import monotonic
 
@@ -137,8 +138,11 @@ class Controller(Service):
         super().start()
 
     def pause(self) -> float:
-        """An application that arrives is noticed soon; beside one that is known, looks cost it more than they tell."""
-        return YIELDING_SECONDS if self.yields() else self.seconds
+        """An application that arrives is noticed soon; beside one that is known, looks cost it more than they tell, but
+        for what Lapse fills and comes near the limit at which it has to stop."""
+        with self._lock:
+            filling = _worst(each for each in self.readings if each.own and each.counts and isfinite(each.stop))
+        return YIELDING_SECONDS if self.yields() and filling <= FREE_BELOW else self.seconds
 
     def run_once(self) -> None:
         if self._known.is_set() and self._thread is not None and not self._tables_at_work:

@@ -17,7 +17,14 @@ from lapse.model.blocked import BlockCode
 from lapse.model.settings import Settings
 from lapse.model.table import TableName
 from lapse.runner import controller as module
-from lapse.runner.controller import CURRENT_SECONDS, HEAD_START, LEAST_RESTRAINT, URGENT_DUTY, Controller
+from lapse.runner.controller import (
+    CURRENT_SECONDS,
+    HEAD_START,
+    LEAST_RESTRAINT,
+    URGENT_DUTY,
+    YIELDING_SECONDS,
+    Controller,
+)
 from tests.unit.runner.build import NOW
 
 
@@ -210,6 +217,20 @@ def test_what_lapse_itself_raises_counts_only_beside_an_application(controller: 
     _strained(server, application=1.0, own=0.95)
     controller.run_once()
     assert controller.stop_reason() == "gate: dirty pages 0.95 of 0.9"
+
+
+def test_what_lapse_fills_is_looked_at_often_when_it_is_nearly_full(controller: Controller, server: Server) -> None:
+    """A log that is filled in seconds is full before the next look of those beside an application."""
+    _strained(server, application=1.0, own=0.5)
+    controller.run_once()
+    assert controller.pause() == YIELDING_SECONDS
+    _strained(server, application=1.0, own=0.6)
+    controller.run_once()
+    assert controller.pause() == Controller.seconds < YIELDING_SECONDS
+    # What has no end is no fuller for it.
+    server.gauges = [server.gauges[0], replace(server.gauges[1], stop=float("inf"))]
+    controller.run_once()
+    assert controller.pause() == YIELDING_SECONDS
 
 
 def test_it_counts_where_it_cannot_be_told_whether_an_application_is_there(
