@@ -52,6 +52,24 @@ def test_what_deletes_fill_is_of_no_matter_while_no_application_is_there(
     assert h.run_one().counts.deleted == 1
 
 
+def test_pages_that_the_server_writes_are_compared_with_what_it_may_write(h: Harness, server: MariadbServer) -> None:
+    h.events()
+    ((most, dirty),) = server.execute("SELECT @@innodb_io_capacity_max, @@innodb_max_dirty_pages_pct")
+    controller = Controller(h.db.catalog)
+    controller.run_once()
+    try:
+        server.execute("SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0, GLOBAL innodb_max_dirty_pages_pct = 0")
+        until, number = monotonic() + PATIENCE_SECONDS, 0
+        while not (seen := next(each for each in controller.readings if each.name == "pages written")).value:
+            assert monotonic() < until, "nothing was written"
+            number += 1
+            h.insert((number, h.at()))
+            controller.run_once()
+        assert (seen.soft, seen.stop, seen.own) == (0.5 * float(str(most)), 4.0 * float(str(most)), True)
+    finally:
+        server.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {dirty}")
+
+
 def test_an_account_that_sees_its_own_sessions_alone_says_what_it_lacks(worker: Harness, server: MariadbServer) -> None:
     worker.events()
     with server.connect():

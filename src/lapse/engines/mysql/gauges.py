@@ -18,6 +18,8 @@ LOCK_WAIT_SOFT, LOCK_WAIT_STOP = 0.5, 6.0
 HISTORY_SOFT, HISTORY_STOP = 1e5, 1e6
 DIRTY_SOFT, DIRTY_STOP = 0.75, 0.9
 REDO_SOFT, REDO_STOP = 0.5, 0.9
+WRITTEN_SOFT, WRITTEN_STOP = 0.5, 4.0
+"""Of what the server may write, `innodb_io_capacity_max`. In a hurry it writes more."""
 LAG_SOFT_SHARE = 0.3
 """Of `lapse_replica_lag_limit`."""
 LAG_SETTINGS = ("lapse_replica_lag_limit",)
@@ -28,7 +30,7 @@ _STATUS = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_row_lock_current_waits', 'Innodb_history_list_length',"
     " 'Innodb_buffer_pool_pages_dirty', 'Innodb_buffer_pool_pages_total', 'wsrep_flow_control_paused_ns',"
     " 'Threads_connected', 'Innodb_checkpoint_age', 'Innodb_checkpoint_max_age',"
-    " 'Innodb_redo_log_logical_size', 'Innodb_redo_log_capacity_resized')"
+    " 'Innodb_redo_log_logical_size', 'Innodb_redo_log_capacity_resized', 'Innodb_buffer_pool_pages_flushed')"
 )
 _FLOW = "SHOW GLOBAL STATUS LIKE 'wsrep_flow_control_paused_ns'"
 _OTHERS = (
@@ -40,6 +42,8 @@ _SESSIONS = (
     " FROM information_schema.processlist AS p"
 )
 """How many this account sees, and how many of them are another's."""
+_CAPACITY = "lapse_io_capacity_max"
+"""In a connection's info."""
 _HISTORY = "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
 REPLICA_STATUS = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
@@ -68,6 +72,7 @@ def read(
         _purge_debt(connection, status),
         _dirty(status),
         _redo_log(status),
+        _written(connection, status),
         _own_lag(connection, lag_limit, lag_privilege),
         *(_lag_of(name, database, lag_limit) for name, database in replicas.items()),
     ]
@@ -166,6 +171,23 @@ def _redo_log(status: dict[str, float]) -> Gauge:
     used = status.get("Innodb_checkpoint_age", status.get("Innodb_redo_log_logical_size"))
     room = status.get("Innodb_checkpoint_max_age", status.get("Innodb_redo_log_capacity_resized"))
     return _filled("redo log", used / room if room and used is not None else None, REDO_SOFT, REDO_STOP)
+
+
+def _written(connection: Connection, status: Mapping[str, float]) -> Gauge:
+    """Pages on their way to the disk, which every reader and every commit has to share with them."""
+    if _CAPACITY not in connection.info:
+        connection.info[_CAPACITY] = float(connection.exec_driver_sql("SELECT @@innodb_io_capacity_max").scalar_one())
+    return Gauge(
+        name="pages written",
+        value=status.get("Innodb_buffer_pool_pages_flushed"),
+        soft=WRITTEN_SOFT * connection.info[_CAPACITY],
+        stop=WRITTEN_STOP * connection.info[_CAPACITY],
+        unit="/s",
+        counter=True,
+        averaged=True,
+        own=True,
+        note="not in this server's status",
+    )
 
 
 def _filled(name: str, share: float | None, soft: float, stop: float) -> Gauge:
