@@ -176,12 +176,13 @@ def _redo_log(status: dict[str, float]) -> Gauge:
 def _written(connection: Connection, status: Mapping[str, float]) -> Gauge:
     """Pages on their way to the disk, which every reader and every commit has to share with them."""
     if _CAPACITY not in connection.info:
-        connection.info[_CAPACITY] = float(connection.exec_driver_sql("SELECT @@innodb_io_capacity_max").scalar_one())
+        connection.info[_CAPACITY] = _one_number(connection, "SELECT @@innodb_io_capacity_max")
+    most: float | None = connection.info[_CAPACITY]
     return Gauge(
         name="pages written",
-        value=status.get("Innodb_buffer_pool_pages_flushed"),
-        soft=WRITTEN_SOFT * connection.info[_CAPACITY],
-        stop=WRITTEN_STOP * connection.info[_CAPACITY],
+        value=status.get("Innodb_buffer_pool_pages_flushed") if most else None,
+        soft=WRITTEN_SOFT * (most or 1.0),
+        stop=WRITTEN_STOP * (most or 1.0),
         unit="/s",
         counter=True,
         averaged=True,
