@@ -14,8 +14,8 @@ from sqlalchemy import event
 from lapse.app import Lapse
 from lapse.catalog.policies import StoredPolicy
 from lapse.runner import scheduler as scheduling
+from lapse.runner import worker as working
 from lapse.runner.scheduler import Scheduler
-from lapse.runner.worker import TICK_SECONDS
 from tests.conformance.harness import Harness
 
 
@@ -109,18 +109,23 @@ def test_the_window_of_the_day_ends_idleness(h: Harness) -> None:
     assert not scheduler.is_idle()
 
 
-def test_the_next_look_comes_when_a_table_falls_due(h: Harness) -> None:
+def test_the_next_look_comes_when_a_table_falls_due(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "TICK_SECONDS", 600.0)
     many(h, 1)
     settled(h)
     now = h.clock.now()
-    h.advance(seconds=3599.6 - (now - now.replace(minute=0, second=0, microsecond=0)).total_seconds())
+    h.advance(seconds=3300 - (now - now.replace(minute=0, second=0, microsecond=0)).total_seconds())
     worker = h.db.worker()
     pauses = [worker.look(lambda tick: None) for _ in range(3)]
-    assert all(0 < pause <= 0.4 for pause in pauses), pauses
+    assert all(200 < pause <= 300 for pause in pauses), pauses
+    # However many fall due one after the other, looks do not follow each other at once.
+    monkeypatch.setattr(worker, "seconds_until_due", lambda: 0.001)
+    assert worker.look(lambda tick: None) == working.CLOSEST_SECONDS
+    monkeypatch.undo()
     # One that is due and cannot be run, as it is paused, is not waited for.
     h.sql("ALTER TABLE t0 SET (ttl_pause = on)")
-    h.advance(seconds=1)
-    assert [worker.look(lambda tick: None) for _ in range(3)][1:] == [TICK_SECONDS] * 2
+    h.advance(minutes=6)
+    assert [worker.look(lambda tick: None) for _ in range(3)][1:] == [working.TICK_SECONDS] * 2
 
 
 def test_a_worker_that_was_idle_works_when_a_table_falls_due(h: Harness) -> None:

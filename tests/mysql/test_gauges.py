@@ -54,7 +54,9 @@ def test_what_deletes_fill_is_of_no_matter_while_no_application_is_there(
 
 def test_pages_that_the_server_writes_are_compared_with_what_it_may_write(h: Harness, server: MariadbServer) -> None:
     h.events()
-    ((most, dirty),) = server.execute("SELECT @@innodb_io_capacity_max, @@innodb_max_dirty_pages_pct")
+    ((most, dirty, from_here),) = server.execute(
+        "SELECT @@innodb_io_capacity_max, @@innodb_max_dirty_pages_pct, @@innodb_max_dirty_pages_pct_lwm"
+    )
     controller = Controller(h.db.catalog)
     controller.run_once()
     try:
@@ -68,6 +70,7 @@ def test_pages_that_the_server_writes_are_compared_with_what_it_may_write(h: Har
         assert (seen.soft, seen.stop, seen.own) == (0.5 * float(str(most)), 4.0 * float(str(most)), True)
     finally:
         server.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {dirty}")
+        server.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {from_here}")
 
 
 def test_an_account_that_sees_its_own_sessions_alone_says_what_it_lacks(worker: Harness, server: MariadbServer) -> None:

@@ -45,6 +45,8 @@ from lapse.runner.supervisor import Supervisor
 from lapse.runner.task import Outcome, TaskRunner, TooManyErrors
 
 TICK_SECONDS = 1.0
+CLOSEST_SECONDS = 0.1
+"""Between two looks where one table falls due after the other."""
 IDLE_SECONDS = 0.2
 HANDOVER_SECONDS = 0.05
 """How long a job that is about to be created waits for a thread to run it at once."""
@@ -321,8 +323,8 @@ class Worker:
 
     def _until_next_look(self) -> float:
         due = self.seconds_until_due()
-        # A table that was due in the last round already is not waited for.
-        return due if 0 < due < TICK_SECONDS else TICK_SECONDS
+        # A table that was due in the last round already is not waited for; of many, some fall due together.
+        return min(max(due, CLOSEST_SECONDS), TICK_SECONDS) if due > 0 else TICK_SECONDS
 
     def _tell_requests(self) -> None:
         """Requests are looked for with the pulse, where that can be."""
